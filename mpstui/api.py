@@ -42,12 +42,12 @@ if TYPE_CHECKING:
     from mpstui.doctor.health import probe as probe
     from mpstui.doctor.health import tell as tell
     from mpstui.doctor.types import Finding
-    from mpstui.doctor.why import Answer
+    from mpstui.doctor.why import Diagnosis
     from mpstui.history.node import LogPlace, NodeLogs
     from mpstui.history.viewer import Recording, Viewer
     from mpstui.load.utilisation import Meter
     from mpstui.observe import watcher
-    from mpstui.observe.sources import NodeSources, Worker
+    from mpstui.observe.sources import BlockingCalls, NodeSources
     from mpstui.operations import runner
     from mpstui.operations.load import OperatedLoad
     from mpstui.operations.operation import Operation
@@ -399,10 +399,10 @@ class AsyncNode:
         self._read_only = read_only
         self._alone = bool(log_dirs) and not pipe_dirs and not demo
         self._opened: tuple[NodeSources, tuple[Path, ...]] | None = None
-        self._workers: dict[str, Worker] = {}
-        self._collector: watcher.Collector | None = None
-        self._watching: watcher.Collector | None = None
-        self._runner: runner.Runner | None = None
+        self._workers: dict[str, BlockingCalls] = {}
+        self._collector: watcher.NodeWatcher | None = None
+        self._watching: watcher.NodeWatcher | None = None
+        self._runner: runner.OperationRunner | None = None
         self._closing: list[Callable[[], Coroutine[Any, Any, object]]] = []
 
     async def close(self) -> None:
@@ -539,7 +539,7 @@ class AsyncNode:
             found += examine_logs(snapshot, log_dir, times)
         return found
 
-    async def why(self, pid: int, snapshot: Snapshot) -> Answer | None:
+    async def why(self, pid: int, snapshot: Snapshot) -> Diagnosis | None:
         """Why a process is no client of MPS, or cannot become one, with a complete snapshot; None where there is no
         such process. Raises Unavailable."""
         from mpstui.doctor.why import gather
@@ -690,15 +690,16 @@ class AsyncNode:
             return snapshot
         return await self._reader().once(need=PRESENT)
 
-    def _acting(self) -> runner.Runner:
+    def _acting(self) -> runner.OperationRunner:
         if self._runner is None:
             from mpstui.config import load_config
             from mpstui.operations.audit import AuditLog, default_path
-            from mpstui.operations.runner import Runner
+            from mpstui.operations.runner import OperationRunner
 
             config = load_config()[0]
             read_only = config.read_only if self._read_only is None else self._read_only or config.policy.read_only
-            self._runner = Runner(self._viewer or self._reader(), AuditLog(default_path()), read_only=read_only)
+            acts_on = self._viewer or self._reader()
+            self._runner = OperationRunner(acts_on, AuditLog(default_path()), read_only=read_only)
         return self._runner
 
     # Test clients.
@@ -804,13 +805,13 @@ class AsyncNode:
 
     # What it is made of.
 
-    def _worker(self, name: str) -> Worker:
+    def _worker(self, name: str) -> BlockingCalls:
         """A daemon thread: a file system that hangs holds up neither a screen nor its end, and only what would read
         there too."""
-        from mpstui.observe.sources import Worker
+        from mpstui.observe.sources import BlockingCalls
 
         if name not in self._workers:
-            self._workers[name] = Worker(name)
+            self._workers[name] = BlockingCalls(name)
         return self._workers[name]
 
     def _there(self) -> None:
@@ -827,13 +828,13 @@ class AsyncNode:
             self._opened = open_node(self._pipe_dirs)
         return self._opened
 
-    def _make(self, reconcile: float = 60.0) -> watcher.Collector:
-        from mpstui.observe.watcher import Collector
+    def _make(self, reconcile: float = 60.0) -> watcher.NodeWatcher:
+        from mpstui.observe.watcher import NodeWatcher
 
         sources, dirs = self._sources()
-        return Collector(dirs, sources, log_dirs=self._log_dirs, refresh=self._refresh, reconcile=reconcile)
+        return NodeWatcher(dirs, sources, log_dirs=self._log_dirs, refresh=self._refresh, reconcile=reconcile)
 
-    def _reader(self) -> watcher.Collector:
+    def _reader(self) -> watcher.NodeWatcher:
         if self._collector is None:
             self._collector = self._make()
             self._closing.append(self._collector.stop)
@@ -1011,7 +1012,7 @@ class Node:
         """See :meth:`AsyncNode.findings`."""
         return self._run(self._node.findings(*snapshots))
 
-    def why(self, pid: int, snapshot: Snapshot) -> Answer | None:
+    def why(self, pid: int, snapshot: Snapshot) -> Diagnosis | None:
         """See :meth:`AsyncNode.why`."""
         return self._run(self._node.why(pid, snapshot))
 

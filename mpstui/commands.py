@@ -66,7 +66,7 @@ class RefusedError(Exception):
     """Why a command is not run, as one sentence."""
 
 
-class Target(NamedTuple):
+class CommandTarget(NamedTuple):
     """The row that a command is for, by its identity."""
 
     pipe_dir: Path | None = None
@@ -129,7 +129,7 @@ def _is_single(found: Field[Any]) -> bool:
     return found.of is None and found.type.schema.get("type") in _SCALARS
 
 
-def fill(spec: CommandSpec, snapshot: Snapshot | None, target: Target) -> Filled:
+def fill(spec: CommandSpec, snapshot: Snapshot | None, target: CommandTarget) -> Filled:
     """The program and its arguments for this row, as the node is in the snapshot. Raises RefusedError."""
     if snapshot is not None and snapshot.past is not None:
         raise RefusedError(snapshot.past.why)
@@ -174,7 +174,7 @@ def fill(spec: CommandSpec, snapshot: Snapshot | None, target: Target) -> Filled
     return Filled(find_program(spec.run[0]), tuple(words), _about(spec, things), tuple(processes), speaker)
 
 
-def _things(snapshot: Snapshot | None, target: Target) -> dict[str, Any]:
+def _things(snapshot: Snapshot | None, target: CommandTarget) -> dict[str, Any]:
     """What there is for this row: a client has a server and, where it is on one alone, a device."""
     if snapshot is None:
         raise RefusedError("the node has not been read yet")
@@ -198,7 +198,7 @@ def _things(snapshot: Snapshot | None, target: Target) -> dict[str, Any]:
     return found
 
 
-def _value(owner: str, name: str, things: Mapping[str, Any], target: Target, snapshot: Snapshot | None) -> str:
+def _value(owner: str, name: str, things: Mapping[str, Any], target: CommandTarget, snapshot: Snapshot | None) -> str:
     if owner == "client" and target.many:
         raise RefusedError(f"it runs for one client, and {target.many} are chosen")
     if owner not in things:

@@ -174,7 +174,7 @@ def config_dir() -> Path:
     return Path(platformdirs.user_config_dir("mpstui"))
 
 
-class Memory:
+class ScreenMemory:
     """What the screen keeps from one start to the next: a small JSON file, written in one step at each change.
 
     A file that cannot be read or written is no reason for a word: it is a convenience. Where another user could have

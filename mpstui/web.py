@@ -128,7 +128,7 @@ def _same(told: str, kept: str) -> bool:
     return hmac.compare_digest(*digests)
 
 
-class Session(AppService):
+class BrowserSession(AppService):
     """One tab and its process. The process is started without a shell, and does not outlive the tab or the server."""
 
     def __init__(self, words: Sequence[str], socket: web.WebSocketResponse, **options: Any) -> None:
@@ -194,14 +194,14 @@ class Session(AppService):
                 await asyncio.gather(task, return_exceptions=True)
 
 
-class Size(NamedTuple):
+class TerminalSize(NamedTuple):
     """Of a browser's terminal, in cells."""
 
     width: int = 80
     height: int = 24
 
     @classmethod
-    def of(cls, width: object, height: object) -> Size:
+    def of(cls, width: object, height: object) -> TerminalSize:
         """Within bounds, whatever a browser says."""
         return cls(_bounded(width, *_COLUMNS, cls().width), _bounded(height, *_LINES, cls().height))
 
@@ -372,11 +372,11 @@ class WebServer(Server):
             return _refusal(503, f"There are {self._rules.sessions} sessions already.")
         self._reserved += 1
         tab = web.WebSocketResponse(heartbeat=15, max_msg_size=_MESSAGE)
-        session = Session(self._words, tab, download_manager=self.download_manager)
+        session = BrowserSession(self._words, tab, download_manager=self.download_manager)
         try:
             await tab.prepare(request)
             self._open[tab] = None
-            size = Size.of(request.query.get("width"), request.query.get("height"))
+            size = TerminalSize.of(request.query.get("width"), request.query.get("height"))
             await session.start(*size)
             await self._converse(tab, session)
         except (OSError, RuntimeError):
@@ -393,7 +393,7 @@ class WebServer(Server):
                     await tab.close()
         return tab
 
-    async def _converse(self, tab: web.WebSocketResponse, session: Session) -> None:
+    async def _converse(self, tab: web.WebSocketResponse, session: BrowserSession) -> None:
         loop = asyncio.get_running_loop()
         used = loop.time()
         while (left := used + self._rules.idle - loop.time()) > 0:
@@ -414,7 +414,7 @@ class WebServer(Server):
                 used = loop.time()
                 await session.send_bytes(told.encode("utf-8", "replace"))
             elif kind == "resize" and isinstance(told, dict):
-                await session.set_terminal_size(*Size.of(told.get("width"), told.get("height")))
+                await session.set_terminal_size(*TerminalSize.of(told.get("width"), told.get("height")))
             elif kind == "ping" and isinstance(told, str):
                 await tab.send_json(["pong", told[:40]])
             elif kind in ("blur", "focus"):

@@ -18,9 +18,9 @@ from mpstui.core.trust import NotNamedError
 from mpstui.fields import CLIENT, FLAG, INTEGER, OBJECTS, PATH, SCHEMA, TEXT, TEXTS, Field, Thing, Type
 from mpstui.operations.apply import (
     ApplyProfile,
+    ApplyStep,
     GoBack,
     Report,
-    Step,
     beside_words,
     can_go_back,
     reached_beside,
@@ -44,7 +44,7 @@ def diff_profile(options: argparse.Namespace, profile: Profile, pipe_dirs: tuple
         return complain(str(error), error.status)
 
 
-class Changed(NamedTuple):
+class AppliedChange(NamedTuple):
     """What came of one daemon."""
 
     pipe_dir: Path
@@ -56,7 +56,7 @@ class Applied(NamedTuple):
     """What is printed of it; nothing was done where there is a message."""
 
     status: ExitStatus
-    daemons: Sequence[Changed] = ()
+    daemons: Sequence[AppliedChange] = ()
     not_tried: Sequence[Path] = ()
     went_back: Sequence[str] = ()
     message: str | None = None
@@ -75,7 +75,7 @@ MET: Final[Thing[Client]] = Thing(
     tuple(CLIENT[name] for name in ("pid", "user", "command")),
 )
 
-CHANGED: Final[Thing[Changed]] = Thing(
+CHANGED: Final[Thing[AppliedChange]] = Thing(
     "changed_daemon",
     "The result for one daemon of the profile.",
     (
@@ -232,7 +232,7 @@ def apply_profile(options: argparse.Namespace, profile: Profile, pipe_dirs: tupl
     status = next((report.status for _, report in reports if not report.complete), ExitStatus.DONE)
     if getattr(options, "json", False):
         met = [() if found is None else found.clients for found in beside]
-        changed = [Changed(*told, clients) for told, clients in zip(reports, met, strict=False)]
+        changed = [AppliedChange(*told, clients) for told, clients in zip(reports, met, strict=False)]
         print_json(APPLIED, Applied(status, changed, not_tried, back))
     return status
 
@@ -276,7 +276,7 @@ def _offer_way_back(
     return lines
 
 
-def _dry_run(options: argparse.Namespace, planned: Sequence[tuple[Daemon, Sequence[Step]]]) -> int:
+def _dry_run(options: argparse.Namespace, planned: Sequence[tuple[Daemon, Sequence[ApplyStep]]]) -> int:
     differences = [(daemon.pipe_dir, [step.difference for step in plan]) for daemon, plan in planned]
     _print_differences(options, differences, "would be set")
     return ExitStatus.DONE

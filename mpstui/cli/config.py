@@ -60,7 +60,7 @@ def config(options: argparse.Namespace) -> int:
         return 1 if messages else ExitStatus.DONE
     values, variables = told(found), {name: os.environ[name] for name in _VARIABLES if name in os.environ}
     if options.json:
-        print_json(CONFIG, Shown(values, variables))
+        print_json(CONFIG, PrintedConfig(values, variables))
     else:
         width = max(len(name) for name, _, _ in values)
         for name, value, origin in values:
@@ -72,7 +72,7 @@ def config(options: argparse.Namespace) -> int:
     return ExitStatus.DONE
 
 
-class Shown(NamedTuple):
+class PrintedConfig(NamedTuple):
     """What is printed of it."""
 
     values: list[tuple[str, Any, str]]
@@ -90,7 +90,7 @@ VALUE: Final[Thing[tuple[str, Any, str]]] = Thing(
     ),
 )
 
-CONFIG: Final[Thing[Shown]] = Thing(
+CONFIG: Final[Thing[PrintedConfig]] = Thing(
     "config",
     "What is configured, and where.",
     (

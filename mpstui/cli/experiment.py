@@ -32,7 +32,7 @@ from mpstui.cli.report import MIDDLE, OF_DEVICE, ReportError, check_report, cond
 from mpstui.core.model import Device, Snapshot
 from mpstui.core.text import printable
 from mpstui.fields import FLAG, INTEGER, SCHEMA, TEXT, TEXTS, Field, Thing, Type, View, as_json
-from mpstui.load.results import Experiment, Measured, Outcome
+from mpstui.load.results import Experiment, ExperimentResult, Measured
 from mpstui.operations.load import RunExperiment
 from mpstui.operations.types import ExitStatus
 
@@ -182,14 +182,14 @@ async def run(options: argparse.Namespace, node: api.AsyncNode) -> int:
         tuple(options.percentages or ()),
     )
     outcome = await carried_out(node, asked, yes=options.yes)
-    if not isinstance(outcome, Outcome):
+    if not isinstance(outcome, ExperimentResult):
         return outcome if isinstance(outcome, ExitStatus) else ExitStatus.REFUSED_BY_DAEMON
     clear()
     about = describe(sample, device, node.simulated)
     return _tell(options, outcome, about)
 
 
-def _tell(options: argparse.Namespace, outcome: Outcome, about: dict[str, Any]) -> int:
+def _tell(options: argparse.Namespace, outcome: ExperimentResult, about: dict[str, Any]) -> int:
     """Write the page and print the result, that also where the page could not be written; the exit status."""
     failed: ReportError | None = None
     try:
@@ -214,7 +214,7 @@ def _tell(options: argparse.Namespace, outcome: Outcome, about: dict[str, Any]) 
 
 async def carried_out(
     node: api.AsyncNode, asked: Experiment, remedy: str = "", *, yes: bool = False
-) -> Outcome | Measured | ExitStatus:
+) -> ExperimentResult | Measured | ExitStatus:
     """What came of it; the exit status where that is nothing, which has been said then. ``remedy``: beside its own.
     ``yes``: nobody is asked where others work on the daemon."""
     refused_anyway = node.runner.unavailable(RunExperiment(), Snapshot(0.0), Path()) is not None
@@ -226,7 +226,7 @@ async def carried_out(
         except LoadRefused as refused:
             return told(str(refused), refused.remedy, refused.status)
     result = await node.do(RunExperiment().request(asked), progress, snapshot=Snapshot(0.0))
-    if isinstance(result.outcome, Outcome | Measured):
+    if isinstance(result.outcome, ExperimentResult | Measured):
         return result.outcome
     more = remedy if result.status is ExitStatus.REFUSED_BY_DAEMON else ""
     return told(result.message, "; ".join(filter(None, (result.remedy, more))), result.status)
@@ -245,7 +245,7 @@ def describe(sample: api.NvmlSample, device: Device | None, simulated: bool) -> 
     }
 
 
-def print_table(outcome: Outcome, about: dict[str, Any], console: Console) -> None:
+def print_table(outcome: ExperimentResult, about: dict[str, Any], console: Console) -> None:
     """The table under the word SIMULATED where it is, then the verdict and what it rests on."""
     word = "SIMULATED · " if about["simulated"] else ""
     words = len(outcome.columns) if outcome.name == "stop" else 1
@@ -260,10 +260,10 @@ def print_table(outcome: Outcome, about: dict[str, Any], console: Console) -> No
         console.print(note)
 
 
-class Told(NamedTuple):
+class PrintedResult(NamedTuple):
     """A result as it is printed."""
 
-    outcome: Outcome
+    outcome: ExperimentResult
     about: dict[str, Any]
     """Where and when it was measured: see :func:`describe`."""
 
@@ -271,7 +271,7 @@ class Told(NamedTuple):
 _ROWS: Final = Type({"type": "array", "items": {"type": "array", "items": {"type": "string"}}}, str)
 _DATA: Final = Type({"type": "array", "items": {"type": "object"}}, str)
 
-EXPERIMENT: Final[Thing[Told]] = Thing(
+EXPERIMENT: Final[Thing[PrintedResult]] = Thing(
     "experiment",
     "The result of a comparison.",
     (
@@ -302,9 +302,9 @@ EXPERIMENT: Final[Thing[Told]] = Thing(
 )  # fmt: skip
 
 
-def to_json(outcome: Outcome, about: dict[str, Any]) -> dict[str, Any]:
+def to_json(outcome: ExperimentResult, about: dict[str, Any]) -> dict[str, Any]:
     """The whole result; ``simulated`` is always there."""
-    return as_json(EXPERIMENT, Told(outcome, about), View())
+    return as_json(EXPERIMENT, PrintedResult(outcome, about), View())
 
 
 def progress(text: str) -> None:

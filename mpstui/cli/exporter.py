@@ -103,7 +103,7 @@ def exporter(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
 
 def _serve(options: argparse.Namespace, metrics: Metrics, held: ExitStack) -> int | None:
     """Begins to answer; the exit status where it cannot."""
-    from mpstui.export.serve import Server, listen, url
+    from mpstui.export.serve import MetricsServer, listen, url
     from mpstui.export.webconfig import WebConfigError, WebRules
 
     path = None if options.web_config is None else Path(options.web_config).absolute()
@@ -121,7 +121,7 @@ def _serve(options: argparse.Namespace, metrics: Metrics, held: ExitStack) -> in
             return complain(f"this user may not listen on {address}: take a port from 1024", ExitStatus.NOT_PERMITTED)
         except OSError as error:
             return complain(f"cannot listen on {printable(address, 80)}: {unheard(error)}", 1)
-    server = Server(metrics, sockets, rules, lambda text: print(f"mpstui: {text}", file=sys.stderr, flush=True))
+    server = MetricsServer(metrics, sockets, rules, lambda text: print(f"mpstui: {text}", file=sys.stderr, flush=True))
     server.start()
     held.callback(server.close)
     for listening in sockets:

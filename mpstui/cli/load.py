@@ -467,7 +467,7 @@ USE: Final[Thing[Use]] = Thing(
 )
 
 
-class Line(NamedTuple):
+class LoadLine(NamedTuple):
     """What is printed once a second."""
 
     spec: LoadSpec
@@ -476,7 +476,7 @@ class Line(NamedTuple):
     use: Use | None = None
 
 
-LOAD: Final[Thing[Line]] = Thing(
+LOAD: Final[Thing[LoadLine]] = Thing(
     "load",
     "How the test clients do.",
     (
@@ -505,7 +505,7 @@ LOAD: Final[Thing[Line]] = Thing(
 
 def to_json(spec: LoadSpec, reports: Sequence[WorkerReport], final: bool, use: Use | None = None) -> dict[str, Any]:
     """One line of ``--json``; bytes and numbers, null where not known."""
-    return as_json(LOAD, Line(spec, reports, final, use), View())
+    return as_json(LOAD, LoadLine(spec, reports, final, use), View())
 
 
 def print_uses(uses: Iterable[Use], word: str, console: Console) -> bool:

@@ -19,9 +19,9 @@ from mpstui.load.spread import Spread
 from mpstui.load.types import COMMAND, LoadSpec
 from mpstui.operations.types import ExitStatus
 from mpstui.plan import amounts
-from mpstui.plan.advice import ENOUGH, Advice, Point, plot
+from mpstui.plan.advice import ENOUGH, Advice, MeasuredShare, plot
 from mpstui.plan.amounts import PlanError
-from mpstui.plan.types import Plan, Target, target_of
+from mpstui.plan.types import Plan, PlanTarget, target_of
 
 EXCLUSIVE: Final = (
     "the compute mode is EXCLUSIVE_PROCESS: where another daemon has the GPU, measure in that one with --shared"
@@ -97,7 +97,7 @@ def _clients(options: argparse.Namespace, loads: Sequence[LoadSpec]) -> int:
     return clients
 
 
-def _target(options: argparse.Namespace, sample: api.NvmlSample) -> Target:
+def _target(options: argparse.Namespace, sample: api.NvmlSample) -> PlanTarget:
     if not sample.devices:
         raise LoadRefused(
             f"there is no GPU to measure on: {sample.error or 'none is known here'}",
@@ -154,7 +154,7 @@ def advice_text(load: LoadSpec, advice: Advice) -> str:
     return said
 
 
-def _of(point: Point, advice: Advice) -> str:
+def _of(point: MeasuredShare, advice: Advice) -> str:
     return f"{point.median / advice.best:.0%}" if advice.best else "—"
 
 

@@ -42,7 +42,7 @@ from mpstui.plan.amounts import PlanError
 from mpstui.plan.static import ABOUT, StaticPlan, StaticShare, divide
 
 
-class Listed(NamedTuple):
+class ListedDaemon(NamedTuple):
     """One daemon as it is printed."""
 
     snapshot: Snapshot
@@ -75,7 +75,7 @@ def print_partitions(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> 
         return complain(str(error), ExitStatus.USAGE)
     view = View.of(snapshot, daemon)
     if options.json:
-        print_json(LISTED, Listed(snapshot, daemon), view)
+        print_json(LISTED, ListedDaemon(snapshot, daemon), view)
         return ExitStatus.DONE
     console = output()
     if snapshot.source == "simulated":

@@ -55,7 +55,7 @@ from mpstui.plan.tenants import (
     propose,
     read_looks,
 )
-from mpstui.plan.types import Plan, Rest, Share, Strategy, Target, target_from, target_of
+from mpstui.plan.types import Plan, PlanTarget, Rest, Share, Strategy, target_from, target_of
 
 USAGE = 2
 
@@ -149,7 +149,7 @@ def wants_measuring(options: argparse.Namespace) -> bool:
     return False
 
 
-TARGET: Final[Thing[Target]] = Thing(
+TARGET: Final[Thing[PlanTarget]] = Thing(
     "plan_device",
     "The device that is divided.",
     (
@@ -167,7 +167,7 @@ TARGET: Final[Thing[Target]] = Thing(
     ),
 )  # fmt: skip
 
-SHARE_OF: Final[Thing[tuple[Target, Share]]] = Thing(
+SHARE_OF: Final[Thing[tuple[PlanTarget, Share]]] = Thing(
     "plan_client",
     "What one client is to get.",
     (
@@ -403,14 +403,16 @@ def _print_basis(proposal: Proposal) -> None:
         print(f"  ! {note}")
 
 
-def _target_given(options: argparse.Namespace) -> Target:
+def _target_given(options: argparse.Namespace) -> PlanTarget:
     if options.device is not None and options.from_activity is None:
         raise PlanError("--device and --sm-count-total exclude each other")
     memory = None if options.memory_total is None else amounts.size(options.memory_total, "--memory-total")
     return target_from(amounts.count(options.sm_count_total, "--sm-count-total"), memory)
 
 
-def _target_here(options: argparse.Namespace, pipe_dirs: tuple[Path, ...], alone: bool = False) -> tuple[Target, bool]:
+def _target_here(
+    options: argparse.Namespace, pipe_dirs: tuple[Path, ...], alone: bool = False
+) -> tuple[PlanTarget, bool]:
     """``alone``: it must be the node's only device. Raises PlanError."""
     if options.memory_total is not None:
         raise PlanError("--memory-total needs --sm-count-total")

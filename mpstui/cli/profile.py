@@ -55,7 +55,7 @@ def profile(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
     return (apply_profile if options.profile_action == "apply" else diff_profile)(options, found, pipe_dirs)
 
 
-class Listed(NamedTuple):
+class ListedProfile(NamedTuple):
     """A profile of the config folder."""
 
     name: str
@@ -65,7 +65,7 @@ class Listed(NamedTuple):
     error: str | None = None
 
 
-LISTED: Final[Thing[Listed]] = Thing(
+LISTED: Final[Thing[ListedProfile]] = Thing(
     "profile",
     "A profile of the config folder.",
     (
@@ -77,7 +77,7 @@ LISTED: Final[Thing[Listed]] = Thing(
     ),
 )
 
-PROFILES: Final[Thing[Sequence[Listed]]] = Thing(
+PROFILES: Final[Thing[Sequence[ListedProfile]]] = Thing(
     "profile_list",
     "The profiles that are there.",
     (
@@ -87,14 +87,14 @@ PROFILES: Final[Thing[Sequence[Listed]]] = Thing(
 )
 
 
-class Kept(NamedTuple):
+class SavedProfile(NamedTuple):
     """A profile that was saved."""
 
     path: Path
     notes: list[str]
 
 
-SAVED: Final[Thing[Kept]] = Thing(
+SAVED: Final[Thing[SavedProfile]] = Thing(
     "profile_saved",
     "What the daemons have now, kept as a profile.",
     (
@@ -107,14 +107,14 @@ SAVED: Final[Thing[Kept]] = Thing(
 
 
 def _list(options: argparse.Namespace) -> int:
-    entries: list[Listed] = []
+    entries: list[ListedProfile] = []
     for name in store.names():
         try:
             found, _ = store.read(name)
             shares = [share.name for daemon in found.daemons for share in daemon.shares]
-            entries.append(Listed(name, len(found.daemons), tuple(shares), found.description))
+            entries.append(ListedProfile(name, len(found.daemons), tuple(shares), found.description))
         except ProfileError as error:
-            entries.append(Listed(name, error=str(error)))
+            entries.append(ListedProfile(name, error=str(error)))
     if options.json:
         print_json(PROFILES, entries)
         return ExitStatus.DONE
@@ -170,7 +170,7 @@ def _save_from(node: Node, options: argparse.Namespace, old: Profile | None) -> 
     notes = [note for daemon, one in zip(daemons, made.daemons, strict=True) for note in unsaid(daemon, one)]
     notes += [f"not in it: {state_text(d)}" for d in others if d.runs]
     if options.json:
-        print_json(SAVED, Kept(path, notes))
+        print_json(SAVED, SavedProfile(path, notes))
     else:
         print(f"kept as {path_text(path)}")
         for note in notes:

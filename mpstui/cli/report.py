@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from mpstui.core.text import error_text, four_digits, path_text, plural
 from mpstui.load import utilisation
-from mpstui.load.results import Outcome, Plot, use_plot
+from mpstui.load.results import ExperimentResult, Plot, use_plot
 from mpstui.operations.types import ExitStatus
 
 MIDDLE: Final = "middle value (smallest–largest) of the repeats"
@@ -35,7 +35,7 @@ _STYLE: Final = (
 )
 
 
-def page(outcome: Outcome, about: Mapping[str, Any]) -> str:
+def page(outcome: ExperimentResult, about: Mapping[str, Any]) -> str:
     """The result with what the terminal says of it, and its plots. Everything in it is shown as text."""
     parts = [f"<h1>{_text(outcome.title)}</h1>"]
     if about["simulated"]:
@@ -81,7 +81,7 @@ def check_report(path: Path) -> None:
     _beside(path, "")
 
 
-def write_report(path: Path, outcome: Outcome, about: Mapping[str, Any]) -> None:
+def write_report(path: Path, outcome: ExperimentResult, about: Mapping[str, Any]) -> None:
     """The file is as before or the whole page, never a part; a link is not followed. Raises ReportError."""
     _beside(path, page(outcome, about), put=True)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from mpstui import api
 from mpstui.cli.arguments import FLEET_VARIABLE
 from mpstui.cli.output import complain
-from mpstui.config import Memory, config_dir, load_config, load_themes, state_folder, terminal_problem
+from mpstui.config import ScreenMemory, config_dir, load_config, load_themes, state_folder, terminal_problem
 from mpstui.core.model import Snapshot
 from mpstui.core.text import path_text
 from mpstui.operations.types import ExitStatus
@@ -108,7 +108,7 @@ def run_screen(options: argparse.Namespace, pipe_dirs: tuple[Path, ...], tour: T
             ),
             trouble=node,
             # A tour shows the screen as it comes, and leaves it as it was.
-            memory=None if tour is not None else Memory(state_folder() / "screen.json", fresh=options.fresh),
+            memory=None if tour is not None else ScreenMemory(state_folder() / "screen.json", fresh=options.fresh),
             taking_over=take_over,
         )
         app.mouse, app.past = not options.no_mouse, collector

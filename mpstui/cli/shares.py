@@ -15,7 +15,7 @@ from mpstui.plan.amounts import PlanError
 from mpstui.plan.exports import CLUSTER_EXPORTS, ShareSettings, cluster_text, environment, export_text
 from mpstui.plan.planner import MemoryRule, make_plan
 from mpstui.plan.profile import NAME
-from mpstui.plan.types import Plan, Strategy, Target
+from mpstui.plan.types import Plan, PlanTarget, Strategy
 
 _RULES: Final[Mapping[str, MemoryRule]] = {"even": "even", "weight": "weight", "none": "none"}
 
@@ -48,7 +48,7 @@ def export(
 
 def plan_of(
     options: argparse.Namespace,
-    target: Target,
+    target: PlanTarget,
     measured: Sequence[int] = (),
     labels: Sequence[str] = (),
     proposed: Sequence[Fraction] = (),

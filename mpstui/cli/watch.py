@@ -29,7 +29,7 @@ _SAID: Final[Mapping[str, tuple[str, ...]]] = {
 _ALONE: Final = ("json", "fields", "group_by", "health", "at", "log_dir")
 
 
-class Told(NamedTuple):
+class WatchedThing(NamedTuple):
     """One thing of the node, as it was said last."""
 
     name: str
@@ -42,16 +42,16 @@ class Told(NamedTuple):
         return ": ".join(part for part in (self.name, ", ".join(known)) if part)
 
 
-def things(snapshot: Snapshot) -> dict[Hashable, Told]:
+def things(snapshot: Snapshot) -> dict[Hashable, WatchedThing]:
     """All that is said of a node, by what each is."""
     whole = View.of(snapshot)
-    found: dict[Hashable, Told] = {}
+    found: dict[Hashable, WatchedThing] = {}
 
     def add(key: Hashable, name: str, thing: Thing[Any], item: object, view: View) -> None:
         fields = [thing[each] for each in _SAID[thing.name]]
         texts = {each.title: with_indices(each.text(item, view), view.indices) for each in fields}
         values = {title: printable(text.replace(OUTDATED, "").strip()) for title, text in texts.items()}
-        found[thing.name, key] = Told(printable(name, 400), values)
+        found[thing.name, key] = WatchedThing(printable(name, 400), values)
 
     for device in snapshot.devices:
         index = "?" if device.index is None else device.index
@@ -68,11 +68,11 @@ def things(snapshot: Snapshot) -> dict[Hashable, Told]:
         subject = with_indices(problem.subject, whole.indices)
         text, remedy = (with_indices(part, whole.indices) for part in (problem.text, problem.remedy))
         name = f"{problem.severity}: {subject}: {text}" + (f" Remedy: {remedy}" if remedy else "")
-        found["problem", problem.severity, problem.subject, problem.text] = Told(printable(name, 600), {})
+        found["problem", problem.severity, problem.subject, problem.text] = WatchedThing(printable(name, 600), {})
     return found
 
 
-def differences(before: Mapping[Hashable, Told], now: Mapping[Hashable, Told]) -> Iterator[str]:
+def differences(before: Mapping[Hashable, WatchedThing], now: Mapping[Hashable, WatchedThing]) -> Iterator[str]:
     """A line for each thing that has come, gone or changed; what has gone first."""
     yield from (f"gone: {told.name}" for key, told in before.items() if key not in now)
     for key, told in now.items():
@@ -97,7 +97,7 @@ def watch_status(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
             return complain(f"--watch stands alone: not with --{name.replace('_', '-')}", ExitStatus.USAGE)
     try:
         with api.open(pipe_dirs) as node:
-            before: dict[Hashable, Told] = {}
+            before: dict[Hashable, WatchedThing] = {}
             for snapshot in node.watch():
                 now = things(snapshot)
                 if snapshot.source == "simulated" and not before:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mpstui import api
 from mpstui.cli.output import complain, output
 from mpstui.core.text import printable
-from mpstui.doctor.why import Answer, Certainty, Reason
+from mpstui.doctor.why import Certainty, Diagnosis, Reason
 from mpstui.fields import FLAG, INTEGER, OBJECTS, PATH, SCHEMA, TEXT, TEXTS, Field, Thing, Type, View, as_json, enum
 from mpstui.load.errors import Explanation, explanation, explanations
 from mpstui.operations.types import ExitStatus
@@ -34,7 +34,7 @@ REASON: Final[Thing[Reason]] = Thing(
     ),
 )  # fmt: skip
 
-WHY: Final[Thing[Answer]] = Thing(
+WHY: Final[Thing[Diagnosis]] = Thing(
     "why",
     "mpstui why PID --json: why a process is no client of MPS, or cannot become one.",
     (
@@ -101,7 +101,7 @@ def why(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
     return ExitStatus.NOT_PERMITTED if unread else ExitStatus.DONE
 
 
-def lines_of(found: Answer) -> list[tuple[str, str]]:
+def lines_of(found: Diagnosis) -> list[tuple[str, str]]:
     """What there is to say, each line behind its mark."""
     lines: list[tuple[str, str]] = [("", found.sentence)]
     for number, reason in enumerate(found.reasons):
@@ -115,7 +115,7 @@ def lines_of(found: Answer) -> list[tuple[str, str]]:
     return lines
 
 
-def _print(found: Answer, console: Console) -> None:
+def _print(found: Diagnosis, console: Console) -> None:
     from rich.text import Text
 
     for mark, text in lines_of(found):

@@ -48,7 +48,7 @@ class Clock:
         return self._time
 
 
-class Line(NamedTuple):
+class LogLine(NamedTuple):
     """The parts of ``[2026-11-20 21:24:28.598 Control   480] text``."""
 
     time: float
@@ -72,7 +72,7 @@ _CLIENT_0: Final = pattern(r"\bclient 0\b")
 
 
 def make_event(
-    line: Line,
+    line: LogLine,
     kind: EventKind,
     detail: str,
     *,
@@ -99,7 +99,7 @@ _FAILS: Final = pattern(
 _OF_CLIENT: Final = pattern(rb"(?:PID:? |client )(\d{1,10})\b", re.IGNORECASE)
 
 
-def unknown(line: Line, server: int | None = None) -> list[Event]:
+def unknown(line: LogLine, server: int | None = None) -> list[Event]:
     """A line that nobody has seen before: shown as it is, never dropped, and as an error where its words are those of
     one. One that tells of an eviction, which no recording has, is told as the claim that it is: the client gets error
     810 then too."""
@@ -122,7 +122,7 @@ NOT_STARTED: Final = pattern(rb"(?:Failed to start|MPS server failed to start)\b
 """How a server says why it does not start; the second form is of 2013."""
 
 
-def failed_start(line: Line, server: int | None, reason: bytes, uid: int | None = None) -> Event:
+def failed_start(line: LogLine, server: int | None, reason: bytes, uid: int | None = None) -> Event:
     """A server did not start; ``reason`` in its own words, which may be none."""
     words = raw_text(reason.strip())
     which = "a server" if server is None else f"server {server}"
@@ -132,7 +132,7 @@ def failed_start(line: Line, server: int | None, reason: bytes, uid: int | None 
 
 
 def memory_limit(
-    line: Line, scope: str, server: int | None, device: str, size: int, command: str | None = None
+    line: LogLine, scope: str, server: int | None, device: str, size: int, command: str | None = None
 ) -> Event:
     """A pinned memory limit was set; ``size`` in bytes, 0 where it was taken away (fact 26)."""
     whom = "default" if server is None else f"server {server}:"
@@ -285,7 +285,7 @@ class ControlLines:
         kind: EventKind = "daemon_error" if raw.startswith(_DAEMON_ERRORS) else "unknown"
         return [Event(kind, detail=printable(raw), raw=printable(raw))]
 
-    def feed(self, line: Line) -> list[Event]:
+    def feed(self, line: LogLine) -> list[Event]:
         command, text = self._command, line.text
         if command is not None and command.fresh:
             # The first line of an answer is the daemon's own; those behind it may be a client's to choose (fact 10).
@@ -315,7 +315,7 @@ class ControlLines:
             return self._finish() if command.complete else []
         return self._daemon_line(line)
 
-    def _trouble(self, line: Line) -> Event | None:
+    def _trouble(self, line: LogLine) -> Event | None:
         """What the daemon says of itself, of a server that broke, or of who comes under a debugger."""
         text = line.text
         if not text.startswith(_TROUBLE):
@@ -336,7 +336,7 @@ class ControlLines:
             return make_event(line, "debuggee", f"{whose} of user {uid} starts under a debugger", pid=pid, uid=uid)
         return None
 
-    def _ends_untrusted(self, line: Line) -> bool:
+    def _ends_untrusted(self, line: LogLine) -> bool:
         text = line.text
         if line.tag != b"Control" or not text.startswith(_ENDS_PS):
             return False
@@ -352,7 +352,7 @@ class ControlLines:
             return False
         return text == b"UI closed" or text.startswith((b"Cmd:", b"Accepting connection"))
 
-    def _learn(self, command: _Command, line: Line) -> None:
+    def _learn(self, command: _Command, line: LogLine) -> None:
         """A command that the daemon does not know: it says so in its log too (fact 46)."""
         if line.text != b'Unknown command "%b"' % command.name or not _VERB.fullmatch(command.name):
             return
@@ -362,7 +362,7 @@ class ControlLines:
             self.unknown = line.pid, verbs
         command.untrusted = False
 
-    def _begin(self, line: Line) -> list[Event]:
+    def _begin(self, line: LogLine) -> list[Event]:
         self._session = True
         self._owner, self._asked_at = line.pid, line.time
         self._read_at = self.clock() if self.clock else 0.0
@@ -373,7 +373,7 @@ class ControlLines:
         command, self._command = self._command, None
         return command.outcome() if command else []
 
-    def _daemon_line(self, line: Line) -> list[Event]:
+    def _daemon_line(self, line: LogLine) -> list[Event]:
         text = line.text
         if text.startswith(_CONTROL_NOISE) or not text:
             if self._command is not None and self._command.untrusted:
@@ -424,7 +424,7 @@ class ControlLines:
             return []  # the answer to a plain question
         return _busy(line) if text.endswith(b"<busy>") else unknown(line)
 
-    def _client(self, line: Line, pid: int, uid: int, what: bytes) -> list[Event]:
+    def _client(self, line: LogLine, pid: int, uid: int, what: bytes) -> list[Event]:
         if what.startswith(b"Server already exists"):
             detail = f"client {pid} of user {uid} is sent to the server"
             return [make_event(line, "client_admitted", detail, pid=pid, uid=uid)] if pid else []
@@ -434,7 +434,7 @@ class ControlLines:
         return [make_event(line, "unknown", raw_text(line.text), pid=pid, uid=uid)]
 
 
-def _busy(line: Line) -> list[Event]:
+def _busy(line: LogLine) -> list[Event]:
     """A server took no command, which is not there: so where a log begins behind it."""
     found = _BUSY.match(line.text)
     if not found:
@@ -448,7 +448,7 @@ class _Command:
 
     __slots__ = ("_answer", "_line", "_text", "_words", "complete", "fresh", "name", "untrusted")
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: LogLine) -> None:
         self._line = line
         self._text = raw_text(line.text[4:].strip())
         self._words = line.text[4:].split()[:5]
@@ -615,7 +615,7 @@ class _Fault:
 
     __slots__ = ("clients", "contexts", "devices", "handled", "line", "listing", "named")
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: LogLine) -> None:
         self.line = line
         self.named: list[int] = []
         self.clients: list[int] = []
@@ -681,7 +681,7 @@ class ServerLines:
         self._listing = False
         self._refused: int | None = None
         self._waiting: int | None = None
-        self._handlers: dict[bytes, Callable[[Line, bytes], list[Event]]] = {
+        self._handlers: dict[bytes, Callable[[LogLine, bytes], list[Event]]] = {
             b"Client": self._client,
             b"Server": self._server,
             b"Device": self._device_line,
@@ -736,7 +736,7 @@ class ServerLines:
         fault, self._fault = self._fault, None
         return [fault.event()] if fault else []
 
-    def feed(self, line: Line) -> list[Event]:
+    def feed(self, line: LogLine) -> list[Event]:
         text = _bare_text(line.text)
         word = text.partition(b" ")[0]
         if not text or (word in _SERVER_NOISE_WORDS and text.startswith(_SERVER_NOISE)):
@@ -784,7 +784,7 @@ class ServerLines:
                 pid = int(client)
                 yield Event("client_connected", time, None, server, pid, None, (), f"client {pid} connected", text)
 
-    def _client(self, line: Line, text: bytes) -> list[Event]:
+    def _client(self, line: LogLine, text: bytes) -> list[Event]:
         server = line.pid
         if found := _CLIENT_CONTEXT.search(text):
             pid, context = int(found[1]), int(found[2])
@@ -829,21 +829,21 @@ class ServerLines:
             return [self._gone(line, int(found[1]))]
         return unknown(line, server)
 
-    def _request(self, line: Line, text: bytes) -> list[Event]:
+    def _request(self, line: LogLine, text: bytes) -> list[Event]:
         """Up to 550 nothing says who asks, nor whether it is for a process or for a context of one."""
         if text != b"Received new client request":
             return unknown(line, line.pid)
         detail = f"a client asks server {line.pid} for a connection"
         return [make_event(line, "client_request", detail, server=line.pid)]
 
-    def _new(self, line: Line, text: bytes) -> list[Event]:
+    def _new(self, line: LogLine, text: bytes) -> list[Event]:
         found = _OLD_CLIENT.match(text)
         if not found:
             return unknown(line, line.pid)
         pid = int(found[1])
         return [make_event(line, "client_connected", f"client {pid} connected", server=line.pid, pid=pid)]
 
-    def _context(self, line: Line, text: bytes) -> list[Event]:
+    def _context(self, line: LogLine, text: bytes) -> list[Event]:
         """The server's own context on a device: destroyed when the last client that a fault has hit there ends."""
         server, found = line.pid, _ON_SERVER_DEVICE.match(text)
         if not found:
@@ -859,10 +859,10 @@ class ServerLines:
             return []  # a server that starts
         return [make_event(line, "server_context", detail, server=server, devices=(device,), values={"what": what})]
 
-    def _gone(self, line: Line, pid: int) -> Event:
+    def _gone(self, line: LogLine, pid: int) -> Event:
         return make_event(line, "client_disconnected", f"client {pid} disconnected", server=line.pid, pid=pid)
 
-    def _status(self, line: Line, text: bytes) -> list[Event]:
+    def _status(self, line: LogLine, text: bytes) -> list[Event]:
         found = _CLIENT_CONTEXT.search(text)
         if not found or not text.endswith((b" is ACTIVE", b" is INACTIVE")):
             return unknown(line, line.pid)
@@ -874,7 +874,7 @@ class ServerLines:
         detail, devices = _opened(pid, context, uuid)
         return [make_event(line, "context_active", detail, server=line.pid, pid=pid, context=context, devices=devices)]
 
-    def _device_line(self, line: Line, text: bytes) -> list[Event]:
+    def _device_line(self, line: LogLine, text: bytes) -> list[Event]:
         if found := _UUID.search(text):
             self._device[line.pid] = found[1].decode()
             return []
@@ -882,7 +882,7 @@ class ServerLines:
             return [memory_limit(line, "server", line.pid, raw_text(found[1]), int(found[2], 16))]
         return unknown(line, line.pid)
 
-    def _percentage(self, line: Line, text: bytes) -> list[Event]:
+    def _percentage(self, line: LogLine, text: bytes) -> list[Event]:
         found = _PERCENTAGE.match(text)
         if not found:
             return unknown(line, line.pid)
@@ -891,7 +891,7 @@ class ServerLines:
         detail = f"server {line.pid}: active thread percentage set to {value} %"
         return [make_event(line, "limit_set", detail, server=line.pid, values=values)]
 
-    def _ask(self, line: Line, text: bytes) -> list[Event]:
+    def _ask(self, line: LogLine, text: bytes) -> list[Event]:
         if found := NOT_STARTED.match(text):
             return [failed_start(line, line.pid, found[1])]
         if text.startswith(b"MPS is only supported"):
@@ -907,14 +907,14 @@ class ServerLines:
         detail = f"client {pid} is asked to end"
         return [make_event(line, "terminate_requested", detail, server=line.pid, pid=pid, context=context)]
 
-    def _no_shm(self, line: Line) -> Event:
+    def _no_shm(self, line: LogLine) -> Event:
         detail = (
             f"server {line.pid} could not make or open shared memory: it has probably used up its open files "
             "(ulimit -n: 16384 or more)"
         )
         return make_event(line, "server_error", detail, server=line.pid)
 
-    def _server(self, line: Line, text: bytes) -> list[Event]:
+    def _server(self, line: LogLine, text: bytes) -> list[Event]:
         server = line.pid
         if _NO_SHM in text:
             return [self._no_shm(line)]
@@ -938,7 +938,7 @@ class ServerLines:
             return [make_event(line, "server_shutdown_waiting", detail, server=server)]
         return unknown(line, server)
 
-    def _failed(self, line: Line, text: bytes) -> list[Event]:
+    def _failed(self, line: LogLine, text: bytes) -> list[Event]:
         server = line.pid
         if found := NOT_STARTED.match(text):
             return [failed_start(line, server, found[1])]
@@ -961,7 +961,7 @@ class ServerLines:
         detail = f"client {pid} was refused with CUDA error {code}" if code else f"client {pid} was refused"
         return [make_event(line, "client_refused", detail, server=server, pid=pid, values=values)]
 
-    def _startup(self, line: Line, text: bytes) -> list[Event]:
+    def _startup(self, line: LogLine, text: bytes) -> list[Event]:
         if text not in {b"Startup", b"Start"}:
             return unknown(line, line.pid)
         self._waiting = None
@@ -971,12 +971,12 @@ class ServerLines:
         self._terminating.discard(line.pid)
         return [make_event(line, "server_starting", f"server {line.pid} is starting", server=line.pid)]
 
-    def _exiting(self, line: Line, text: bytes) -> list[Event]:
+    def _exiting(self, line: LogLine, text: bytes) -> list[Event]:
         self._waiting = None
         self._destroyed = {(server, device) for server, device in self._destroyed if server != line.pid}
         return [make_event(line, "server_exited", f"server {line.pid} exited", server=line.pid)]
 
-    def _group(self, line: Line, text: bytes) -> list[Event]:
+    def _group(self, line: LogLine, text: bytes) -> list[Event]:
         """A list without a word of a fault before it is none: in 2022 a terminate_client made such lists too."""
         if b"torn down" not in text:
             self._listing = text.startswith(b"The following")
@@ -985,7 +985,7 @@ class ServerLines:
         self._gather(line, text)
         return []
 
-    def _gather(self, line: Line, text: bytes) -> bool:
+    def _gather(self, line: LogLine, text: bytes) -> bool:
         """Takes a line of the group of a fatal fault; False where the group is over."""
         fault = self._fault
         assert fault is not None  # noqa: S101 - the callers have just looked
@@ -1146,7 +1146,7 @@ class LogParser:
         """Events of a group that no other line has ended yet."""
         return self._server.flush() if self._server else []
 
-    def _split(self, raw: bytes) -> Line | None:
+    def _split(self, raw: bytes) -> LogLine | None:
         if raw[:1] != b"[" or raw[24:25] != b" ":
             return None
         end = raw.find(b"]", 25, 64)
@@ -1157,6 +1157,6 @@ class LogParser:
                 tag, _, pid = raw[25:end].rpartition(b" ")
                 self._parts = self._clock.read(raw[1:24]), tag.rstrip(), int(pid)
                 self._head = raw[:end]
-            return Line(*self._parts, raw[end + 2 :], raw)
+            return LogLine(*self._parts, raw[end + 2 :], raw)
         except (ValueError, OverflowError):
             return None

@@ -25,7 +25,7 @@ HELD_AFTER: Final = 3.0
 """Seconds that one session is open before it is said to be held; a one-shot takes 2 to 11 ms (facts 1, 15)."""
 
 
-class Session(NamedTuple):
+class HeldSession(NamedTuple):
     """A process that has a control session with the daemon, as far as one can tell."""
 
     holder: SessionHolder
@@ -44,7 +44,7 @@ class SessionWatch:
         pipe_dir: Path,
         binary: Sequence[str] = (),
         clock: Callable[[], float] = time.monotonic,
-        find: Callable[..., list[Session]] | None = None,
+        find: Callable[..., list[HeldSession]] | None = None,
     ) -> None:
         self._pipe_dir = pipe_dir
         self._binary = tuple(binary)
@@ -79,7 +79,7 @@ class SessionWatch:
         return self.held, min(ages, key=lambda entry: entry[:2])[2] if ages else None
 
 
-def find_sessions(pipe_dir: Path, exclude: Collection[int] = (), binary: Sequence[str] = ()) -> list[Session]:
+def find_sessions(pipe_dir: Path, exclude: Collection[int] = (), binary: Sequence[str] = ()) -> list[HeldSession]:
     """The control binary's processes that have, or may have, a session with the daemon of ``pipe_dir`` now.
 
     ``certain`` of a holder: its connection to this daemon was seen, or, where the kernel shows none (another network
@@ -88,7 +88,7 @@ def find_sessions(pipe_dir: Path, exclude: Collection[int] = (), binary: Sequenc
     """
     wanted = os.path.realpath(pipe_dir)
     connected = connections(pipe_dir)
-    found: list[Session] = []
+    found: list[HeldSession] = []
     pids = [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) not in exclude]
     for pid, words in zip(pids, read_each([f"/proc/{pid}/cmdline" for pid in pids], 1 << 16), strict=True):
         with contextlib.suppress(OSError):
@@ -99,7 +99,7 @@ def find_sessions(pipe_dir: Path, exclude: Collection[int] = (), binary: Sequenc
 
 def _session(
     pid: int, words: bytes, wanted: str, binary: Sequence[str], connected: frozenset[int] | None
-) -> Session | None:
+) -> HeldSession | None:
     argv = os.fsdecode(words).split("\0")
     options = parse_command_line(argv[:-1] if argv[-1] == "" else argv, binary=binary)
     if options is None or options.daemon:
@@ -118,7 +118,7 @@ def _session(
             return None
         certain = directory is not None and sockets is not None
     holder = _described(pid, certain)
-    return None if holder.start_ticks is None else Session(holder, sockets)  # of one that has ended nothing is seen
+    return None if holder.start_ticks is None else HeldSession(holder, sockets)  # of one that has ended nothing is seen
 
 
 def _described(pid: int, certain: bool) -> SessionHolder:

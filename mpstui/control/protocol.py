@@ -10,7 +10,7 @@ from mpstui.control.drivers import COMMANDS, absent_from, together
 from mpstui.control.grammar import LogKind, LogParser
 from mpstui.control.legacy import Legacy
 from mpstui.control.partitions import StaticPartitions
-from mpstui.control.v3 import V3
+from mpstui.control.v3 import V3Protocol
 from mpstui.control.wire import DeviceClients, DeviceQuery, PsRow, Question
 from mpstui.core.model import PartitionTable
 
@@ -70,7 +70,7 @@ class ControlProtocol(Protocol):
 
 LEGACY: Final[ControlProtocol] = Legacy()
 _STATIC: Final[ControlProtocol] = StaticPartitions()
-_V3: Final[ControlProtocol] = V3()
+_V3: Final[ControlProtocol] = V3Protocol()
 
 
 def protocol_of(name: str | None, static_partitioning: bool | None) -> ControlProtocol:

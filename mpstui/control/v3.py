@@ -327,7 +327,7 @@ MOVING: Final = tuple(each for each in LISTS if each[0] in {"server", "client"})
 OTHER_WORDS: Final = "it runs with MPS protocol 3, which has other commands"
 
 
-class V3(Legacy):
+class V3Protocol(Legacy):
     """Of the older protocol's commands, which it inherits, nothing is ever sent. Its logs are not known."""
 
     name = "v3"

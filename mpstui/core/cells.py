@@ -108,7 +108,7 @@ def gpus_text(client: Client, indices: Mapping[str, int | None]) -> str:
     return ",".join(sorted({gpu_label(u, indices) for u in client.device_uuids})) or UNKNOWN
 
 
-class Memory(NamedTuple):
+class MemoryUse(NamedTuple):
     """GPU memory of a client: bytes on all its devices, and how full the device is that is nearest to its limit."""
 
     total: int | None
@@ -119,19 +119,19 @@ class Memory(NamedTuple):
     """That device's UUID where the client is on several, so that ``total`` is not what the limit is held against."""
 
 
-def memory_of(client: Client, ordinals: Mapping[str, str]) -> Memory:
+def memory_of(client: Client, ordinals: Mapping[str, str]) -> MemoryUse:
     """What a client uses, and of the limit what the fullest of its devices does."""
     devices = client.device_uuids
     limits = {ordinals.get(ordinal, ordinal): limit for ordinal, limit in client.pinned_mem_limits.items() if limit}
     held = {uuid: limit for uuid, limit in limits.items() if uuid in devices or not devices}
     total = sum(client.gpu_memory.values()) if client.gpu_memory else None
     if not held:
-        return Memory(total)
+        return MemoryUse(total)
     shares = {uuid: 100 * client.gpu_memory[uuid] / held[uuid] for uuid in held if uuid in client.gpu_memory}
     if not shares:
-        return Memory(total, min(held.values()))
+        return MemoryUse(total, min(held.values()))
     fullest = max(shares, key=lambda uuid: shares[uuid])
-    return Memory(total, held[fullest], shares[fullest], fullest if len(client.gpu_memory) > 1 else None)
+    return MemoryUse(total, held[fullest], shares[fullest], fullest if len(client.gpu_memory) > 1 else None)
 
 
 def limits_text(limits: Mapping[str, int], known: bool, width: int, devices: int) -> str:

@@ -56,7 +56,7 @@ class Neighbour:
     shm: Shm | None = None
 
 
-class Answer(NamedTuple):
+class Diagnosis(NamedTuple):
     """What there is to say of one process."""
 
     program: Program
@@ -91,7 +91,7 @@ class Answer(NamedTuple):
         return self.reasons[0].remedy if self.reasons else None
 
 
-def gather(pid: int, snapshot: Snapshot, processes: ProcessSource | None = None) -> Answer | None:
+def gather(pid: int, snapshot: Snapshot, processes: ProcessSource | None = None) -> Diagnosis | None:
     """Reads what the process sees and what the daemons are, and says why; None where there is no such process.
     ``processes``: as of :func:`read_program`."""
     program = read_program(pid, processes=processes)
@@ -136,7 +136,7 @@ def _inner(daemon: Daemon) -> frozenset[FileId]:
     return frozenset(found)
 
 
-def answer(program: Program, neighbours: Sequence[Neighbour], snapshot: Snapshot) -> Answer:
+def answer(program: Program, neighbours: Sequence[Neighbour], snapshot: Snapshot) -> Diagnosis:
     """Pure."""
     for each in neighbours:
         for server in each.daemon.servers:
@@ -145,7 +145,7 @@ def answer(program: Program, neighbours: Sequence[Neighbour], snapshot: Snapshot
                 if mine and snapshot.source == "simulated":  # it stands for somebody else's program
                     program = replace(program, user=client.user, command=client.command)
                 if mine or (client.pid_here == program.pid and client.pid_here is not None):
-                    return Answer(program, tuple(_as_client(server, client.state, each.daemon)), server, each.daemon)
+                    return Diagnosis(program, tuple(_as_client(server, client.state, each.daemon)), server, each.daemon)
     if snapshot.source == "simulated":
         waiting: list[PendingClient | LostClient] = []
         for daemon in snapshot.daemons:
@@ -154,7 +154,7 @@ def answer(program: Program, neighbours: Sequence[Neighbour], snapshot: Snapshot
             program = replace(program, user=meant.user, command=meant.command)
     mine_too = _looked_for(program, neighbours)
     reasons = sorted(_reasons(program, mine_too, neighbours, snapshot), key=lambda each: _ORDER[each.certainty])
-    return Answer(program, tuple(reasons), None, mine_too.daemon if mine_too is not None else None)
+    return Diagnosis(program, tuple(reasons), None, mine_too.daemon if mine_too is not None else None)
 
 
 def _looked_for(program: Program, neighbours: Iterable[Neighbour]) -> Neighbour | None:

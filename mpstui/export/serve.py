@@ -33,7 +33,7 @@ _PAGE: Final = b'<!doctype html><title>mpstui exporter</title><p><a href="/metri
 Answer = tuple[int, str, bytes]
 
 
-class Server:
+class MetricsServer:
     """Serves ``metrics`` on listening ``sockets`` until it is closed. ``complain`` is told what an admin should know;
     it is called in another thread."""
 

@@ -14,7 +14,7 @@ _BEFORE: Final = 120
 """Snapshots before the one that is asked for that come with it, for plots."""
 
 
-class Moment(NamedTuple):
+class ShownMoment(NamedTuple):
     """What was shown at one time."""
 
     time: float
@@ -42,7 +42,7 @@ class Player:
             return 0.0, 0.0
         return heads[0].first, heads[-1].last if self._until is None else min(self._until, heads[-1].last)
 
-    def at(self, time: float) -> Moment | None:
+    def at(self, time: float) -> ShownMoment | None:
         """What was known at that time; before the first moment: there. None where nothing is known yet."""
         heads = self._tape.heads()
         if not heads:
@@ -53,10 +53,10 @@ class Player:
         for number in range(len(heads)):
             for when, shown, _ in self.moments(number):
                 if shown is not None:
-                    return Moment(when, shown)
+                    return ShownMoment(when, shown)
         return None
 
-    def next_event(self, after: float) -> Moment | None:
+    def next_event(self, after: float) -> ShownMoment | None:
         """The first moment behind ``after`` with an event that was not there before; None where there is none."""
         heads = self._tape.heads()
         for number in range(member_at(heads, after), len(heads)):
@@ -66,7 +66,7 @@ class Player:
                         return moment
         return None
 
-    def previous_event(self, before: float) -> Moment | None:
+    def previous_event(self, before: float) -> ShownMoment | None:
         """The last moment before ``before`` with an event that was not there before; None where there is none."""
         heads = self._tape.heads()
         for number in reversed(range(member_at(heads, before) + 1 if heads else 0)):
@@ -80,7 +80,7 @@ class Player:
                     return found
         return None
 
-    def _in(self, number: int, head: Head, time: float) -> Moment | None:
+    def _in(self, number: int, head: Head, time: float) -> ShownMoment | None:
         """The last snapshot of the member up to ``time``."""
         cursor = self._cursor
         if cursor is None or cursor.number != number or cursor.first != head.first or cursor.time > time:
@@ -88,7 +88,7 @@ class Player:
         cursor.go(time)
         return cursor.moment
 
-    def _news(self, number: int) -> Iterator[Moment]:
+    def _news(self, number: int) -> Iterator[ShownMoment]:
         """The moments of a member at which there is a new event."""
         last: object = None
         for time, shown, told in self.moments(number):
@@ -96,7 +96,7 @@ class Player:
                 last = told
             elif told != last:
                 last = told
-                yield Moment(time, shown)
+                yield ShownMoment(time, shown)
 
     def moments(self, number: int) -> Iterator[tuple[float, Snapshot | None, object]]:
         """Each snapshot of a member with its time and what its newest event is; first, what that was before."""
@@ -136,7 +136,7 @@ class _Cursor:
     def __init__(self, player: Player, number: int, first: float) -> None:
         self.number, self.first = number, first
         self.time = first
-        self.moment: Moment | None = None
+        self.moment: ShownMoment | None = None
         self._before: list[Snapshot] = []
         self._moments = player.moments(number)
         self._ahead: tuple[float, Snapshot] | None = None
@@ -155,7 +155,7 @@ class _Cursor:
                 break
             if self.moment is not None:
                 self._before = [*self._before[-_BEFORE:], self.moment.snapshot]
-            self.moment, self._ahead = Moment(*self._ahead), None
+            self.moment, self._ahead = ShownMoment(*self._ahead), None
         self.time = time
         if self.moment is not None:
             self.moment = self.moment._replace(before=tuple(self._before))

@@ -18,15 +18,15 @@ from mpstui.core.mask import Mask
 from mpstui.core.model import Past, Snapshot
 from mpstui.core.text import printable
 from mpstui.history.log_recording import LogTape
-from mpstui.history.player import Moment, Player
+from mpstui.history.player import Player, ShownMoment
 from mpstui.history.postmortem import as_told_there
 from mpstui.history.reader import LogHistory
 from mpstui.history.recording import FileSink, FileTape, MemoryTape, Recorder, RecordingError, Tape
 from mpstui.history.times import parse_time
 from mpstui.observe.procfs import user_name
-from mpstui.observe.sources import NodeSources, Worker
+from mpstui.observe.sources import BlockingCalls, NodeSources
 from mpstui.observe.trusted import UnreadableLogError
-from mpstui.observe.watcher import Collector
+from mpstui.observe.watcher import NodeWatcher
 
 MEMORY: Final = 6 << 20
 """Bytes that a screen keeps of what was."""
@@ -66,13 +66,13 @@ class Viewer:
         self._what = what
         self._open_tape = open_tape
         self._player: Player | None = None
-        self._worker = Worker("mpstui-past")
+        self._worker = BlockingCalls("mpstui-past")
         self._speed = speed or 1.0
         self._playing = bool(speed)
         self._trouble = trouble
         self._clock, self._sleep = clock, sleep
         self._at: float | None = None
-        self._moment: Moment | None = None
+        self._moment: ShownMoment | None = None
         self._shown: Snapshot | None = None
         self._callbacks: list[Callable[[Snapshot], None]] = []
         self._meanwhile: Callable[[Snapshot], None] | None = None
@@ -80,7 +80,7 @@ class Viewer:
         self._moving = asyncio.Lock()
 
     @property
-    def live(self) -> Collector | None:
+    def live(self) -> NodeWatcher | None:
         """Of the node that runs; None where there is none."""
         return None
 
@@ -179,7 +179,7 @@ class Viewer:
         async with self._moving:
             at = self._now()
 
-            def look(player: Player) -> Moment | None:
+            def look(player: Player) -> ShownMoment | None:
                 return player.next_event(at) if events > 0 else player.previous_event(at)
 
             found = await self._ask(look)
@@ -340,7 +340,7 @@ def of_logs(log_dirs: Sequence[Path]) -> Viewer:
 class LiveViewer(Viewer):
     """A node that runs, and what was seen of it before: the last hour, as far as ``MEMORY`` goes."""
 
-    def __init__(self, live: Collector, *, most: int = MEMORY, back: float = BACK) -> None:
+    def __init__(self, live: NodeWatcher, *, most: int = MEMORY, back: float = BACK) -> None:
         self._tape = MemoryTape(most, back)
         super().__init__("PAST", lambda: self._tape.copy(), speed=0.0)
         self._live = live
@@ -349,7 +349,7 @@ class LiveViewer(Viewer):
         live.subscribe(self._receive)
 
     @property
-    def live(self) -> Collector | None:
+    def live(self) -> NodeWatcher | None:
         """Of the node."""
         return self._live
 
@@ -461,7 +461,7 @@ def _nearest(found: float, shown: float, text: str) -> float:
 class Recording:
     """Writes down all that a collector hears, into a file; enter it, and leave it at the end. Raises RecordingError."""
 
-    def __init__(self, live: Collector, path: Path, most: int, seconds: float, *, masked: bool = False) -> None:
+    def __init__(self, live: NodeWatcher, path: Path, most: int, seconds: float, *, masked: bool = False) -> None:
         self._live = live
         self._sink = FileSink(path, most, seconds, new=masked)
         self._recorder = Recorder(self._sink, system.time, mask=Mask(shaped=True, names=user_name) if masked else None)

@@ -11,8 +11,8 @@ from mpstui.load.measure import ExperimentError, Lab, cut, running, times, windo
 from mpstui.load.results import Cost, Measured, name_of
 from mpstui.load.spread import Spread
 from mpstui.load.types import COMMAND, INFO, LoadSpec, WorkerReport
-from mpstui.plan.advice import Advice, Point, advise, divide, first_guess
-from mpstui.plan.types import Target
+from mpstui.plan.advice import Advice, MeasuredShare, advise, divide, first_guess
+from mpstui.plan.types import PlanTarget
 
 PERCENTAGES: Final = (6.0, 12.0, 25.0, 37.0, 50.0, 75.0, 100.0)
 UNMEASURED: Final = (1.0, 18.0, 62.0, 87.0)
@@ -21,7 +21,7 @@ COMMAND_SECONDS: Final = 600.0
 """A program that has not ended by then is not one that can be measured from start to end."""
 
 
-async def advise_on(lab: Lab, loads: Sequence[LoadSpec], target: Target, clients: int = 1) -> Measured:
+async def advise_on(lab: Lab, loads: Sequence[LoadSpec], target: PlanTarget, clients: int = 1) -> Measured:
     """Measure one load for ``clients`` like ones, or two loads for one client each. Raises ExperimentError."""
     advices: dict[LoadSpec, Advice] = {}
     for load in loads:
@@ -33,10 +33,10 @@ async def advise_on(lab: Lab, loads: Sequence[LoadSpec], target: Target, clients
     return Measured(target, tuple(loads), tuple(advices[load] for load in loads), counts, costs)
 
 
-async def _curve(lab: Lab, load: LoadSpec, target: Target) -> tuple[Target, Advice]:
+async def _curve(lab: Lab, load: LoadSpec, target: PlanTarget) -> tuple[PlanTarget, Advice]:
     told = load.kernel != COMMAND  # a program does not tell how many SMs it sees
     percentages = sorted({*PERCENTAGES, *(UNMEASURED if told and not target.rounding.measured else ())})
-    points: dict[int, Point] = {}
+    points: dict[int, MeasuredShare] = {}
     seen: dict[float, int] = {}
 
     async def take(percentage: float) -> None:
@@ -44,7 +44,7 @@ async def _curve(lab: Lab, load: LoadSpec, target: Target) -> tuple[Target, Advi
         lab.progress(f"{name_of(load)} at {percentage:g} %, {planned} SMs")
         values, reports = await _together(lab, replace(load, percentages=(percentage,)))
         seen[percentage] = (reports[0].sms if told and reports else None) or planned
-        points[seen[percentage]] = Point(seen[percentage], percentage, tuple(values[0]))
+        points[seen[percentage]] = MeasuredShare(seen[percentage], percentage, tuple(values[0]))
 
     for percentage in percentages:
         if told or sms_of(percentage, target.sm_count, target.rounding) not in points:
@@ -57,7 +57,7 @@ async def _curve(lab: Lab, load: LoadSpec, target: Target) -> tuple[Target, Advi
 
 
 async def _costs(
-    lab: Lab, loads: Sequence[LoadSpec], advices: dict[LoadSpec, Advice], counts: Sequence[int], target: Target
+    lab: Lab, loads: Sequence[LoadSpec], advices: dict[LoadSpec, Advice], counts: Sequence[int], target: PlanTarget
 ) -> tuple[Cost, ...]:
     names = " beside ".join(map(name_of, loads))
     lab.progress(f"{names}, no limits")

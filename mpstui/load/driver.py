@@ -80,7 +80,7 @@ def _for_older_drivers() -> str:
     return f"with a driver before 580: {how_to_install('load', 'cuda-bindings<13')}"
 
 
-class Driver:
+class CudaDriver:
     """The first visible device. Every method raises CudaError; pointers are integers."""
 
     def __init__(self) -> None:

@@ -22,7 +22,7 @@ from mpstui.load.experiments import (
 from mpstui.load.measure import Lab
 from mpstui.load.overlap import COPY_CLIENTS, SIZES, copies, streams
 from mpstui.load.private_daemon import PrivateDaemon
-from mpstui.load.results import Experiment, Measured, Outcome
+from mpstui.load.results import Experiment, ExperimentResult, Measured
 from mpstui.load.stopping import stop
 from mpstui.load.supervisor import Supervisor, supervisor_of
 from mpstui.load.types import COMMAND, LoadSpec
@@ -30,7 +30,9 @@ from mpstui.load.utilisation import Meter
 from mpstui.observe.sources import NodeSources
 
 
-async def perform(asked: Experiment, sources: NodeSources, progress: Callable[[str], None]) -> Outcome | Measured:
+async def perform(
+    asked: Experiment, sources: NodeSources, progress: Callable[[str], None]
+) -> ExperimentResult | Measured:
     """Raises ExperimentError, and PrivateDaemonError where there can be no daemon of its own."""
     advice = asked.name == "advice"
     meter = Meter(None if advice else sources.nvml, asked.device_uuid)
@@ -53,12 +55,14 @@ async def perform(asked: Experiment, sources: NodeSources, progress: Callable[[s
         async with daemon() as started:
             sources.add(started.pipe_dir)
             found = await _compare(asked, lab_in(started.pipe_dir))
-    if not isinstance(found, Outcome) or asked.name == "gpu-util":  # of that one the readings are the table itself
+    if (
+        not isinstance(found, ExperimentResult) or asked.name == "gpu-util"
+    ):  # of that one the readings are the table itself
         return found
     return replace(found, uses=tuple(meter.uses.values()))
 
 
-async def _compare(asked: Experiment, lab: Lab) -> Outcome | Measured:
+async def _compare(asked: Experiment, lab: Lab) -> ExperimentResult | Measured:
     if asked.name == "advice" and asked.target is not None:
         return await advise_on(lab, asked.loads, asked.target, asked.clients)
     if asked.name == "nbody":
@@ -87,7 +91,7 @@ def most_at_once(asked: Experiment) -> LoadSpec:
     return LoadSpec("nbody" if asked.name == "nbody" else COMMAND, clients=number, device_uuid=asked.device_uuid)
 
 
-_ALONE: Final[Mapping[str, Callable[[Lab], Awaitable[Outcome]]]] = {
+_ALONE: Final[Mapping[str, Callable[[Lab], Awaitable[ExperimentResult]]]] = {
     "sweep": sweep,
     "interference": interference,
     "gpu-util": gpu_util,

@@ -18,7 +18,7 @@ from mpstui.core.text import PRIORITIES, format_change, plural
 from mpstui.load.footprint import BODIES
 from mpstui.load.measure import ExperimentError, Lab, rates, reached, running, served, times, windows
 from mpstui.load.programs import lenet
-from mpstui.load.results import Outcome, Plot, Point, use_plot
+from mpstui.load.results import ExperimentResult, Plot, PlotPoint, use_plot
 from mpstui.load.spread import Spread, interval
 from mpstui.load.supervisor import Supervisor
 from mpstui.load.types import COMMAND, INFO, KernelName, LoadSpec, WorkerReport
@@ -60,7 +60,7 @@ _RAISED: Final = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 async def nbody(
     lab: Lab, clients: Sequence[int] = (1, 2, 4), bodies: int | None = None, divided: bool = False
-) -> Outcome:
+) -> ExperimentResult:
     """A fixed amount of work a client, by 1, 2 and 4 clients at a time, with and without MPS; ``divided``: a fixed
     amount in all, each client with its part of it.
 
@@ -77,7 +77,7 @@ async def nbody(
     return replace(found, notes=(*NBODY_NOTES, *found.notes))
 
 
-async def command(lab: Lab, program: tuple[str, ...], clients: Sequence[int] = (1, 4)) -> Outcome:
+async def command(lab: Lab, program: tuple[str, ...], clients: Sequence[int] = (1, 4)) -> ExperimentResult:
     """The user's own program from start to end, by several clients at a time, with and without MPS."""
     spec = LoadSpec("command", command=program)
     found = await _with_and_without(lab, COMMAND, spec, clients, f"of {program[0]}, start to end")
@@ -90,7 +90,7 @@ async def metric(
     expression: str,
     clients: Sequence[int],
     percentages: Sequence[float] = (),
-) -> Outcome:
+) -> ExperimentResult:
     """What the user's own program says of its throughput, by several clients at a time, without and with MPS, and with
     MPS at each of ``percentages``."""
     settings: list[tuple[str, bool, tuple[float, ...]]] = [("without MPS", False, ()), ("with MPS", True, ())]
@@ -114,7 +114,7 @@ async def metric(
     )
     title = f"What {program[0]} says of its throughput: {expression}"
     plots = (_plot_of(totals, "throughput in all, as the program tells it"),)
-    return Outcome(COMMAND, title, THROUGHPUT_COLUMNS, rows, data, metric_verdict(totals), notes, plots=plots)
+    return ExperimentResult(COMMAND, title, THROUGHPUT_COLUMNS, rows, data, metric_verdict(totals), notes, plots=plots)
 
 
 THROUGHPUT_COLUMNS: Final = ("clients", "setting", "in all", "each", "gain")
@@ -141,7 +141,7 @@ def _throughputs(
 
 def _plot_of(totals: Mapping[tuple[int, str], Sequence[float]], value: str) -> Plot:
     """Of so many clients in a setting."""
-    return Plot(value, tuple(Point(plural(n, "client"), Spread.of(v), name) for (n, name), v in totals.items()))
+    return Plot(value, tuple(PlotPoint(plural(n, "client"), Spread.of(v), name) for (n, name), v in totals.items()))
 
 
 BATCHES: Final = (64, 2048)
@@ -162,7 +162,7 @@ def _torch_wanted() -> Iterator[None]:
         raise ExperimentError(str(error), "--python PATH: a Python whose PyTorch sees the GPU") from None
 
 
-async def training(lab: Lab, python: str, clients: Sequence[int] = (1, 4)) -> Outcome:
+async def training(lab: Lab, python: str, clients: Sequence[int] = (1, 4)) -> ExperimentResult:
     """LeNet in PyTorch, with batches that leave most of a device idle and with some that do not.
 
     As many programs as there are clients at most are started without MPS and with it, once; then they train by turns.
@@ -208,7 +208,7 @@ async def training(lab: Lab, python: str, clients: Sequence[int] = (1, 4)) -> Ou
     title = "Images a second of LeNet, trained on random data of CIFAR-10's shape"
     plots = tuple(_plot_of(totals[batch], f"images/s in all, batches of {batch:,}") for batch in BATCHES)
     columns = ("batch", *THROUGHPUT_COLUMNS)
-    return Outcome("training", title, columns, tuple(rows), tuple(data), said, notes, plots=plots)
+    return ExperimentResult("training", title, columns, tuple(rows), tuple(data), said, notes, plots=plots)
 
 
 def _trainer(python: str, turns: Path, number: int, mps: bool) -> LoadSpec:
@@ -263,7 +263,7 @@ def metric_verdict(totals: Mapping[tuple[int, str], Sequence[float]]) -> str:
 
 async def _with_and_without(
     lab: Lab, name: str, spec: LoadSpec, clients: Sequence[int], what: str, divided: bool = False
-) -> Outcome:
+) -> ExperimentResult:
     taken: dict[tuple[int, bool], list[list[float]]] = {(count, mps): [] for count in clients for mps in (False, True)}
     lab.begin(2 + lab.repeats * len(taken))
     for mps in (False, True):
@@ -289,7 +289,7 @@ async def _with_and_without(
         for mps, spread in ((False, off), (True, on)):
             values = [1000 * value for group in taken[count, mps] for value in group]
             data.append({"clients": count, "mps": mps, "milliseconds": values, "median": spread.median})
-            points.append(Point(plural(count, "client"), spread, "with MPS" if mps else "without MPS"))
+            points.append(PlotPoint(plural(count, "client"), spread, "with MPS" if mps else "without MPS"))
     columns = ("clients", "without MPS (ms)", "with MPS (ms)", "time saved")
     notes: tuple[str, ...] = (
         f"one run of {plural(min(clients), 'client')} without and one with MPS came first and are not counted",
@@ -303,7 +303,9 @@ async def _with_and_without(
     used = busier(*(lab.meter.uses.get(_situation(most, mps)) for mps in (False, True)))
     verdict += f" With MPS {used} ({plural(most, 'client')})." if used else ""
     plots = (Plot("time of each client (ms)", tuple(points)),)
-    return Outcome(name, f"Time of each client {what}", columns, tuple(rows), tuple(data), verdict, notes, plots=plots)
+    return ExperimentResult(
+        name, f"Time of each client {what}", columns, tuple(rows), tuple(data), verdict, notes, plots=plots
+    )
 
 
 def with_or_without(spreads: Mapping[int, tuple[Spread, Spread]]) -> str:
@@ -364,7 +366,7 @@ def _on(mps: bool) -> str:
 REQUESTS_KERNEL: Final = "fma"
 
 
-async def oversubscribe(lab: Lab, clients: int = 4) -> Outcome:
+async def oversubscribe(lab: Lab, clients: int = 4) -> ExperimentResult:
     """Clients that are at work half of the time: with shares that fit the device, and with twice as large ones."""
     shares = {f"{share:g} % each": share for share in (100 / clients, min(100.0, 200 / clients), 100.0)}
     lab.begin(lab.repeats * len(shares))
@@ -401,11 +403,11 @@ async def oversubscribe(lab: Lab, clients: int = 4) -> Outcome:
     )
     columns = ("threads", f"in all ({unit})", "p50 (ms)", "p99 (ms)")
     title = f"{plural(clients, 'client')} that are at work half of the time, by their shares"
-    plots = [Plot(f"throughput in all ({unit})", tuple(Point(name, Spread.of(totals[name])) for name in seen))]
+    plots = [Plot(f"throughput in all ({unit})", tuple(PlotPoint(name, Spread.of(totals[name])) for name in seen))]
     for index, value in enumerate(("p50 of a request (ms)", "p99 of a request (ms)")):
-        points = (Point(name, Spread.of(_latencies(runs)[index])) for name, runs in seen.items())
+        points = (PlotPoint(name, Spread.of(_latencies(runs)[index])) for name, runs in seen.items())
         plots.append(Plot(value, tuple(points)))
-    return Outcome("oversubscribe", title, columns, rows, data, said, notes, plots=tuple(plots))
+    return ExperimentResult("oversubscribe", title, columns, rows, data, said, notes, plots=tuple(plots))
 
 
 STREAM_PRIORITY: Final = -3
@@ -413,7 +415,7 @@ STREAM_PRIORITY: Final = -3
 URGENT: Final = f"one below normal, its stream {STREAM_PRIORITY}"
 
 
-async def priority(lab: Lab) -> Outcome:
+async def priority(lab: Lab) -> ExperimentResult:
     """Two clients with a request always under way: both of normal priority, one of them below normal, and that one with
     a stream of a high priority of its own."""
     settings: dict[str, tuple[tuple[int, int | None], ...]] = {
@@ -432,7 +434,7 @@ async def priority(lab: Lab) -> Outcome:
             ]
             seen[name].append(await served(lab, *specs, label=name))
     rows, data = [], []
-    points: dict[str, list[Point]] = {"p50 of a request (ms)": [], "p99 of a request (ms)": []}
+    points: dict[str, list[PlotPoint]] = {"p50 of a request (ms)": [], "p99 of a request (ms)": []}
     middles: dict[tuple[str, int], list[float]] = {}
     for name, priorities in settings.items():
         for index, (each, stream) in enumerate(priorities):
@@ -443,7 +445,7 @@ async def priority(lab: Lab) -> Outcome:
             latency = (spread.text(",.2f") for spread in waits)
             who = f"{index + 1}: {PRIORITIES[each]}"
             for told, spread in zip(points.values(), waits, strict=True):
-                told.append(Point(name, spread, who))
+                told.append(PlotPoint(name, spread, who))
             rows.append((name, who, figure.figure(), *latency))
             data.append(
                 {"setting": name, "client": index + 1, "priority": each, "stream_priority": stream,
@@ -470,7 +472,7 @@ async def priority(lab: Lab) -> Outcome:
     columns = ("setting", "client", f"each ({INFO[REQUESTS_KERNEL].unit})", "p50 (ms)", "p99 (ms)")
     title = "Two clients with a request always under way, by their priorities"
     plots = tuple(Plot(value, tuple(told)) for value, told in points.items())
-    return Outcome("priority", title, columns, tuple(rows), tuple(data), verdict, notes, plots=plots)
+    return ExperimentResult("priority", title, columns, tuple(rows), tuple(data), verdict, notes, plots=plots)
 
 
 def _latencies(runs: Iterable[Iterable[WorkerReport]]) -> tuple[list[float], list[float]]:
@@ -495,7 +497,7 @@ UTIL_SETTLE: Final = 1.5
 """Seconds until GPU-Util, which NVML takes of the last second, tells of this kernel alone."""
 
 
-async def gpu_util(lab: Lab) -> Outcome:
+async def gpu_util(lab: Lab) -> ExperimentResult:
     """What GPU-Util says of a kernel of one thread, and of one on all SMs; and what the other meters say."""
     specs = {ONE_THREAD: LoadSpec("endless", blocks=1), EACH_SM: LoadSpec("endless")}
     lab.begin(len(specs) * lab.repeats)
@@ -520,7 +522,7 @@ async def gpu_util(lab: Lab) -> Outcome:
         "A GPU at 100 % may be all but idle: look at SM activity, which NVML has from Hopper on.",
     )
     data = tuple(use.data() for use in uses)
-    return Outcome(
+    return ExperimentResult(
         "gpu-util", "What the meters say of one thread, and of all SMs", ("kernel", *heads[1:]), tuple(rows), data,
         verdict, notes, plots=(use_plot(uses),),
     )  # fmt: skip
@@ -528,7 +530,7 @@ async def gpu_util(lab: Lab) -> Outcome:
 
 async def sweep(
     lab: Lab, kernels: Sequence[KernelName] = ("fma", "triad"), percentages: Sequence[float] = PERCENTAGES
-) -> Outcome:
+) -> ExperimentResult:
     """One client's throughput over its thread percentage."""
     lab.begin(len(kernels) * len(percentages))
     figures: dict[tuple[KernelName, float], Spread] = {}
@@ -568,12 +570,12 @@ async def sweep(
     plots = tuple(
         Plot(
             f"{kernel} ({INFO[kernel].unit})",
-            tuple(Point(percentage, figures[kernel, percentage]) for percentage in percentages),
+            tuple(PlotPoint(percentage, figures[kernel, percentage]) for percentage in percentages),
             "active thread percentage (%)",
         )
         for kernel in kernels
     )
-    return Outcome(
+    return ExperimentResult(
         "sweep",
         "One client's throughput over its active thread percentage",
         ("threads", "SMs", *heads),
@@ -585,7 +587,7 @@ async def sweep(
     )
 
 
-async def interference(lab: Lab, kernels: Sequence[KernelName] = NEIGHBOURS) -> Outcome:
+async def interference(lab: Lab, kernels: Sequence[KernelName] = NEIGHBOURS) -> ExperimentResult:
     """What each kernel keeps of its throughput beside each other one, without limits."""
     lab.begin(len(kernels) + len(kernels) * (len(kernels) + 1) // 2)
     alone: dict[KernelName, Spread] = {}
@@ -623,9 +625,9 @@ async def interference(lab: Lab, kernels: Sequence[KernelName] = NEIGHBOURS) -> 
         verdict = "No difference seen between neighbours: the 95 % intervals of the windows overlap."
     columns = ("kernel", "alone", *(f"beside {kernel}" for kernel in kernels))
     title = "What is left of a kernel's throughput beside another"
-    points = (Point(me, spread.scaled(100), f"beside {other}") for (me, other), spread in beside.items())
+    points = (PlotPoint(me, spread.scaled(100), f"beside {other}") for (me, other), spread in beside.items())
     plots = (Plot("throughput kept (% of what it does alone)", tuple(points)),)
-    return Outcome("interference", title, columns, rows, data, verdict, INTERFERENCE_NOTES, plots=plots)
+    return ExperimentResult("interference", title, columns, rows, data, verdict, INTERFERENCE_NOTES, plots=plots)
 
 
 def _replace(spec: LoadSpec, *, clients: int, mps: bool) -> LoadSpec:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from mpstui.core.late import dataclass
 from mpstui.core.text import plural
 from mpstui.load.measure import ExperimentError, Lab, running, windows
-from mpstui.load.results import Outcome, Plot, Point
+from mpstui.load.results import ExperimentResult, Plot, PlotPoint
 from mpstui.load.spread import Spread
 from mpstui.load.types import COPIED, DEFAULT_STREAM_NAMES, INFO, LoadSpec, WorkerReport
 from mpstui.load.utilisation import apart
@@ -39,7 +39,7 @@ class Taken:
     error: str = ""
 
 
-async def streams(lab: Lab, sizes: Sequence[int] = SIZES) -> Outcome:
+async def streams(lab: Lab, sizes: Sequence[int] = SIZES) -> ExperimentResult:
     """Small kernels in so many streams of one process, and in so many processes without and with MPS."""
     several = [size for size in sorted(set(sizes)) if size > 1]
     if not several:
@@ -57,7 +57,7 @@ async def streams(lab: Lab, sizes: Sequence[int] = SIZES) -> Outcome:
     taken = await _take(lab, asked)
     rows, data, notes = _told(taken, asked, ONE)
     columns = ("who launches", INFO["small"].unit, f"of {ONE}")
-    return Outcome(
+    return ExperimentResult(
         "streams", "Kernels of four blocks, in streams and in processes", columns, rows, data,
         streams_verdict(taken, most),
         (
@@ -72,7 +72,7 @@ async def streams(lab: Lab, sizes: Sequence[int] = SIZES) -> Outcome:
 
 
 def _plot(taken: Mapping[str, Taken], value: str) -> Plot:
-    return Plot(value, tuple(Point(label, Spread.of(each.totals)) for label, each in taken.items() if each.totals))
+    return Plot(value, tuple(PlotPoint(label, Spread.of(each.totals)) for label, each in taken.items() if each.totals))
 
 
 def streams_verdict(taken: Mapping[str, Taken], most: int) -> str:
@@ -91,7 +91,7 @@ def streams_verdict(taken: Mapping[str, Taken], most: int) -> str:
     )
 
 
-async def copies(lab: Lab, clients: Sequence[int] = COPY_CLIENTS) -> Outcome:
+async def copies(lab: Lab, clients: Sequence[int] = COPY_CLIENTS) -> ExperimentResult:
     """A copy to the device, a kernel and a copy back, again and again: in one stream, where each waits for the one
     before it, and in several; by one process and by several, without and with MPS."""
     several = [count for count in sorted(set(clients)) if count > 1]
@@ -105,7 +105,7 @@ async def copies(lab: Lab, clients: Sequence[int] = COPY_CLIENTS) -> Outcome:
     taken = await _take(lab, asked)
     rows, data, notes = _told(taken, asked, IN_TURN)
     columns = ("who copies and computes", INFO[COPY_KERNEL].unit, "copied (GB/s)", f"of {IN_TURN}")
-    return Outcome(
+    return ExperimentResult(
         "copies", f"{COPIED >> 20} MiB to the device, a kernel, {COPIED >> 20} MiB back", columns, rows, data,
         copies_verdict(taken, several[-1] if several else 0),
         (

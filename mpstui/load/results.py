@@ -13,7 +13,7 @@ from mpstui.load.spread import Spread
 from mpstui.load.types import COMMAND, INFO, LoadSpec
 from mpstui.load.utilisation import Use, shares
 from mpstui.plan.advice import Advice
-from mpstui.plan.types import Target
+from mpstui.plan.types import PlanTarget
 
 RUNS: Final = "runs/min"
 
@@ -44,11 +44,11 @@ class Experiment:
     """To try with a ``metric``."""
     loads: tuple[LoadSpec, ...] = ()
     """Of ``advice``: one, for ``clients`` like ones, or two, for one client each."""
-    target: Target | None = None
+    target: PlanTarget | None = None
     clients: int = 1
 
 
-class Point(NamedTuple):
+class PlotPoint(NamedTuple):
     """One value of a plot."""
 
     at: str | float
@@ -63,13 +63,13 @@ class Plot(NamedTuple):
 
     value: str
     """What is measured, with its unit: the name of its axis."""
-    points: tuple[Point, ...]
+    points: tuple[PlotPoint, ...]
     over: str = ""
     """Of a curve, what it is drawn over, with its unit; otherwise a bar for each point."""
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ExperimentResult:
     """A table, the numbers behind it, and one sentence."""
 
     name: str
@@ -98,7 +98,7 @@ class Cost:
 class Measured:
     """What was measured, and the SMs of each client that come of it."""
 
-    target: Target
+    target: PlanTarget
     """With the rounding that was measured, where it was not known."""
     loads: tuple[LoadSpec, ...]
     advices: tuple[Advice, ...]
@@ -109,7 +109,7 @@ class Measured:
 
 def use_plot(uses: Iterable[Use]) -> Plot:
     """How busy the device was in each situation, as far as that is told in percent."""
-    points = (Point(label, spread, meter) for label, meter, spread in shares(uses))
+    points = (PlotPoint(label, spread, meter) for label, meter, spread in shares(uses))
     return Plot("of the device, or of the time (%)", tuple(points))
 
 

@@ -47,7 +47,7 @@ class SlowMetric(Exception):
     """The metric does not come to an end."""
 
 
-class Runner:
+class LoadRun:
     """One run of the program."""
 
     def __init__(self, channel: Channel) -> None:
@@ -290,7 +290,7 @@ def main() -> None:
     """The whole life of a runner; never returns."""
     channel = Channel(GRACE)
     adopt_orphans()
-    Runner(channel).run()
+    LoadRun(channel).run()
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from typing import Any, Final
 from mpstui.core.text import plural
 from mpstui.load.measure import ExperimentError, Lab, running
 from mpstui.load.private_daemon import PrivateDaemon
-from mpstui.load.results import Outcome, Plot, Point
+from mpstui.load.results import ExperimentResult, Plot, PlotPoint
 from mpstui.load.spread import Spread
 from mpstui.load.supervisor import Supervisor
 from mpstui.load.types import INFO, KernelName, LoadSpec, WorkerReport
@@ -47,7 +47,9 @@ _BEFORE_SECONDS: Final = 1.0
 _POLL_SECONDS: Final = 0.05
 
 
-async def stop(lab: Lab, make_daemon: Callable[[], PrivateDaemon], make_lab: Callable[[PrivateDaemon], Lab]) -> Outcome:
+async def stop(
+    lab: Lab, make_daemon: Callable[[], PrivateDaemon], make_lab: Callable[[PrivateDaemon], Lab]
+) -> ExperimentResult:
     """Each way ``repeats`` times, each time in a daemon of its own, so that nobody else is hit.
 
     ``make_lab`` gives the lab in such a daemon.
@@ -92,9 +94,9 @@ async def stop(lab: Lab, make_daemon: Callable[[], PrivateDaemon], make_lab: Cal
     known = {
         way: [e["milliseconds"] for e in data if e["way"] == way and e["milliseconds"] is not None] for way in WAYS
     }
-    points = tuple(Point(way, Spread.of(values)) for way, values in known.items() if values)
+    points = tuple(PlotPoint(way, Spread.of(values)) for way, values in known.items() if values)
     plots = (Plot("time until the client has ended (ms)", points),)
-    return Outcome("stop", title, columns, tuple(rows), tuple(data), verdict, NOTES, plots=plots)
+    return ExperimentResult("stop", title, columns, tuple(rows), tuple(data), verdict, NOTES, plots=plots)
 
 
 async def _one(way: str, daemon: PrivateDaemon, lab: Lab) -> dict[str, Any]:

@@ -11,14 +11,14 @@ from typing import Any, Final, NoReturn
 
 from mpstui.core.late import dataclass
 from mpstui.core.text import error_text
-from mpstui.load.driver import DEFAULT_STREAMS, Arguments, CudaError, DeviceFacts, Driver, Handle, NoDriver
+from mpstui.load.driver import DEFAULT_STREAMS, Arguments, CudaDriver, CudaError, DeviceFacts, Handle, NoDriver
 from mpstui.load.errors import OUT_OF_MEMORY, PINNED_CALL, cuda_error, limit_too_small, no_pinned_memory, words
 from mpstui.load.footprint import BODIES, MIB, SMALL_STEPS
 from mpstui.load.process import Channel
 from mpstui.load.protocol import Order
 from mpstui.load.requests import Latencies, Requests
 from mpstui.load.types import INFO, WorkerError
-from mpstui.load.workloads import FUNCTIONS, Copied, Nothing, Share, Workload, make_workload, ptx
+from mpstui.load.workloads import FUNCTIONS, ContextShare, Copied, Nothing, Workload, make_workload, ptx
 
 BATCH_SECONDS: Final = 0.004
 """Two batches are under way at a time: a change of share waits for some 8 ms of work."""
@@ -46,16 +46,16 @@ class Batch:
     launches: int
 
 
-class Worker:
+class KernelWorker:
     """A pool of contexts, one kernel, and the loop that launches it."""
 
-    def __init__(self, driver: Driver, channel: Channel, order: Order) -> None:
+    def __init__(self, driver: CudaDriver, channel: Channel, order: Order) -> None:
         self.driver = driver
         self.channel = channel
         self.order = order
         self.facts: DeviceFacts = driver.facts()
-        self.shares: dict[int, Share] = {}
-        self.share: Share | None = None
+        self.shares: dict[int, ContextShare] = {}
+        self.share: ContextShare | None = None
         self.done = 0.0
         self.launches = 0
         self.started = 0.0
@@ -67,7 +67,7 @@ class Worker:
 
     # The pool.
 
-    def make_pool(self) -> tuple[Share, list[str]]:
+    def make_pool(self) -> tuple[ContextShare, list[str]]:
         """The context to start on and then the others, as far as the device takes them; notes on what was left out."""
         order, notes = self.order, []
         wanted = order.sms
@@ -96,7 +96,7 @@ class Worker:
         self.driver.use(first.context)
         return first, notes
 
-    def _add_share(self, sms: int | None) -> Share:
+    def _add_share(self, sms: int | None) -> ContextShare:
         before = time.monotonic()
         free = self.driver.free_memory() if self.shares else None
         context, got = self.driver.create_context(sms)
@@ -106,7 +106,7 @@ class Worker:
             functions |= self.driver.load(ptx("fma"), FUNCTIONS["fma"])
         if self.order.default_stream is not None:
             functions |= self.driver.load(ptx("small"), FUNCTIONS["small"])
-        share = Share(context, got if got is not None else self.facts.sms, functions)
+        share = ContextShare(context, got if got is not None else self.facts.sms, functions)
         share.streams = self._streams()
         share.events = [tuple(self.driver.event() for _ in share.streams) for _ in range(2)]
         share.seconds = time.monotonic() - before
@@ -172,7 +172,7 @@ class Worker:
         self.destroy()
         self.channel.end(done=self.done, launches=self.launches, running_seconds=elapsed, time=self._reported_at)
 
-    def _works(self, budget: int, share: Share) -> list[Workload]:
+    def _works(self, budget: int, share: ContextShare) -> list[Workload]:
         """One for each stream of the share."""
         order, works = self.order, list[Workload]()
         each = budget // len(share.streams) - (order.copies or 0)
@@ -186,7 +186,7 @@ class Worker:
         seconds = self.order.seconds
         return self.channel.stopping or (seconds is not None and time.monotonic() - self.started >= seconds)
 
-    def _loop(self, works: list[Workload], share: Share) -> None:
+    def _loop(self, works: list[Workload], share: ContextShare) -> None:
         """Keep two batches under way; a batch is as many launches in each stream as fill some milliseconds."""
         for work in works:
             work.enter(share)
@@ -234,7 +234,7 @@ class Worker:
         for work in works:
             work.leave()
 
-    def _change(self, works: list[Workload], target: Share, room: Share) -> Share:
+    def _change(self, works: list[Workload], target: ContextShare, room: ContextShare) -> ContextShare:
         """To another context of the pool, with the memory of the workloads. ``room``: for what share they are made."""
         for work in works:
             work.leave()
@@ -244,14 +244,14 @@ class Worker:
             work.enter(room)
         return target
 
-    def _turns(self, share: Share) -> list[int]:
+    def _turns(self, share: ContextShare) -> list[int]:
         """In which stream is launched, one after the other; behind each the default stream, where that is asked."""
         own = range(self.order.streams or 1)
         if self.order.default_stream is None:
             return list(own)
         return [turn for number in own for turn in (number, len(own))]
 
-    def _serve(self, works: list[Workload], share: Share) -> None:
+    def _serve(self, works: list[Workload], share: ContextShare) -> None:
         """A launch for each request, one after the other, as an inference server does. A request is as large whatever
         the share, and so takes longer on a smaller one."""
         for work in works:
@@ -281,7 +281,9 @@ class Worker:
         for work in works:
             work.leave()
 
-    def _enqueue(self, works: list[Workload], share: Share, turns: list[int], size: int, left: float | None) -> Batch:
+    def _enqueue(
+        self, works: list[Workload], share: ContextShare, turns: list[int], size: int, left: float | None
+    ) -> Batch:
         """``size`` launches in each stream, all of one before those of the next; fewer where ``left`` is less work."""
         amount, launches = 0.0, 0
         if self.order.by_step:
@@ -302,7 +304,7 @@ class Worker:
             self.driver.record(event, stream)
         return Batch(events, amount, launches)
 
-    def _by_step(self, works: list[Workload], share: Share, size: int, left: float | None) -> tuple[float, int]:
+    def _by_step(self, works: list[Workload], share: ContextShare, size: int, left: float | None) -> tuple[float, int]:
         """``size`` times in all streams: the copies to the device, then the kernels, then the copies back."""
         amount, launches = 0.0, 0
         both = [(work, stream) for work, stream in zip(works, share.streams, strict=False) if isinstance(work, Copied)]
@@ -323,7 +325,7 @@ class Worker:
         self.done += batch.amount
         self.launches += batch.launches
 
-    def _choose(self, message: dict[str, Any], now: Share) -> Share:
+    def _choose(self, message: dict[str, Any], now: ContextShare) -> ContextShare:
         """The context of the pool that is nearest to the share asked for."""
         sms = message.get("sms")
         if not isinstance(sms, int) or len(self.shares) < 2:
@@ -363,7 +365,7 @@ class Worker:
 
     # The kernels that are not launched again and again.
 
-    def _endless(self, share: Share) -> None:
+    def _endless(self, share: ContextShare) -> None:
         word, pointer = self.driver.mapped_word()
         arguments = Arguments(ctypes.c_void_p(pointer))
         blocks, threads = (share.sms, 128) if self.order.blocks is None else (self.order.blocks, 1)
@@ -378,7 +380,7 @@ class Worker:
             word.value = 1
         self.driver.synchronize()
 
-    def _fill(self, share: Share) -> None:
+    def _fill(self, share: ContextShare) -> None:
         """Allocate smaller and smaller blocks until each is refused, then hold them."""
         held, blocks = 0, []
         refused: CudaError | None = None
@@ -438,9 +440,9 @@ def main() -> None:
     """The whole life of a worker; never returns."""
     channel = Channel()
     order = channel.order
-    worker: Worker | None = None
+    worker: KernelWorker | None = None
     try:
-        worker = Worker(Driver(), channel, order)
+        worker = KernelWorker(CudaDriver(), channel, order)
         worker.run()
     except NoDriver as error:
         channel.fail(error.error)

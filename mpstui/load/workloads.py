@@ -12,7 +12,7 @@ from importlib import resources
 from typing import Final, Protocol
 
 from mpstui.core.late import dataclass
-from mpstui.load.driver import Arguments, Driver, Handle
+from mpstui.load.driver import Arguments, CudaDriver, Handle
 from mpstui.load.footprint import (
     BODIES,
     FMA_BLOCKS_PER_SM,
@@ -41,7 +41,7 @@ def ptx(kernel: str) -> bytes:
 
 
 @dataclass
-class Share:
+class ContextShare:
     """One context of the pool with its functions."""
 
     context: Handle
@@ -61,7 +61,7 @@ class Workload(Protocol):
     memory: int
     """Bytes that it holds now."""
 
-    def enter(self, share: Share) -> None: ...
+    def enter(self, share: ContextShare) -> None: ...
 
     def launch(self, stream: Handle = 0) -> float:
         """Enqueue one launch of at most some milliseconds; how much work that is."""
@@ -75,11 +75,11 @@ class Fma:
 
     STEPS: Final = 16384
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: CudaDriver) -> None:
         self._driver = driver
         self.memory = 0
 
-    def enter(self, share: Share) -> None:
+    def enter(self, share: ContextShare) -> None:
         blocks = FMA_BLOCKS_PER_SM * share.sms
         self.memory = blocks * FMA_THREADS * 4
         self._out = self._driver.alloc(self.memory)
@@ -105,13 +105,13 @@ class Triad:
     CHUNK: Final = 256 * 4 * 16
     """Bytes that a block takes at a time; as many blocks as chunks, so that the last ones to run leave no gap."""
 
-    def __init__(self, driver: Driver, budget: int) -> None:
+    def __init__(self, driver: CudaDriver, budget: int) -> None:
         self._driver = driver
         self._size = max(self.SMALLEST, min(TRIAD_LARGEST, budget // 3) // MIB * MIB)
         self._arrays: list[int] = []
         self.memory = 0
 
-    def enter(self, share: Share) -> None:
+    def enter(self, share: ContextShare) -> None:
         for _ in range(3):
             self._arrays.append(self._driver.alloc(self._size))
             self.memory += self._size
@@ -142,7 +142,7 @@ class NBody:
     TILE: Final = 128
     BLOCKS_PER_SM: Final = 4
 
-    def __init__(self, driver: Driver, bodies: int = BODIES) -> None:
+    def __init__(self, driver: CudaDriver, bodies: int = BODIES) -> None:
         self._driver = driver
         self._bodies = bodies
         self._start = sphere(bodies)
@@ -150,7 +150,7 @@ class NBody:
         self._first = 0
         self.memory = 0
 
-    def enter(self, share: Share) -> None:
+    def enter(self, share: ContextShare) -> None:
         size = self._bodies * 16
         for _ in range(3):
             self._arrays.append(self._driver.alloc(size))
@@ -200,12 +200,12 @@ class NBody:
 class Small:
     """Four blocks of 64 threads and some microseconds, or longer with more steps."""
 
-    def __init__(self, driver: Driver, steps: int = SMALL_STEPS) -> None:
+    def __init__(self, driver: CudaDriver, steps: int = SMALL_STEPS) -> None:
         self._driver = driver
         self._steps = steps
         self.memory = 0
 
-    def enter(self, share: Share) -> None:
+    def enter(self, share: ContextShare) -> None:
         self.memory = SMALL_BLOCKS * SMALL_THREADS * 4
         self._out = self._driver.alloc(self.memory)
         self._function = share.functions["tick"]
@@ -223,7 +223,7 @@ class Small:
 class Nothing(Small):
     """A launch that does no work, for a stream that the others may have to wait for."""
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: CudaDriver) -> None:
         super().__init__(driver, 1)
 
     def launch(self, stream: Handle = 0) -> float:
@@ -235,7 +235,7 @@ class Copied:
     """Another workload, each launch of which waits for a copy to the device and is followed by one back, as a program
     works that gets its data from the host. What the kernel reads is its own: the copies are as large whatever it is."""
 
-    def __init__(self, driver: Driver, inner: Workload, size: int) -> None:
+    def __init__(self, driver: CudaDriver, inner: Workload, size: int) -> None:
         """``size``: bytes of one copy. The host's memory is taken at once, and given back by ``close``."""
         self._driver = driver
         self._inner = inner
@@ -243,7 +243,7 @@ class Copied:
         self._host = driver.pinned(size)
         self.memory = 0
 
-    def enter(self, share: Share) -> None:
+    def enter(self, share: ContextShare) -> None:
         self._inner.enter(share)
         self._device = self._driver.alloc(self._size)
         self.memory = self._inner.memory + self._size
@@ -275,7 +275,9 @@ class Copied:
         self._driver.free_pinned(self._host)
 
 
-def make_workload(kernel: str, driver: Driver, budget: int, bodies: int = BODIES, steps: int = SMALL_STEPS) -> Workload:
+def make_workload(
+    kernel: str, driver: CudaDriver, budget: int, bodies: int = BODIES, steps: int = SMALL_STEPS
+) -> Workload:
     """The work of a kernel that is launched again and again; ``budget`` is the bytes that it may take.
 
     The illegal store works as ``fma`` does until it is due.

@@ -31,7 +31,7 @@ from mpstui.core.late import dataclass, pattern
 from mpstui.core.model import Activity, ProcessKey
 from mpstui.core.text import error_text, printable
 from mpstui.observe.procfs import mounts_of_its_own, process_key, read_proc
-from mpstui.observe.sources import LaunchReading, LaunchSource, Worker
+from mpstui.observe.sources import BlockingCalls, LaunchReading, LaunchSource
 
 LAUNCHES: Final = frozenset(
     name + suffix
@@ -696,7 +696,7 @@ PATIENCE: Final = 30.0
 """Seconds after which a look gives the kernel up: a library on a file system that hangs, say."""
 
 
-class Window(NamedTuple):
+class ActivityWindow(NamedTuple):
     """How often each process launched, from one reading of the counters to the next."""
 
     end: float
@@ -725,7 +725,7 @@ class ActivityLog:
     def __init__(self) -> None:
         self._records: dict[ProcessKey, _Record] = {}
 
-    def add(self, window: Window) -> dict[ProcessKey, Activity]:
+    def add(self, window: ActivityWindow) -> dict[ProcessKey, Activity]:
         """All that is known after this window; who is in it no more is forgotten."""
         found: dict[ProcessKey, Activity] = {key: Activity(why=why) for key, why in window.refused.items()}
         records: dict[ProcessKey, _Record] = {}
@@ -770,27 +770,27 @@ class ActivityWatch:
         self._clock = clock
         self._monotonic = monotonic
         self._sleep = sleep
-        self._worker = Worker("mpstui-activity")
+        self._worker = BlockingCalls("mpstui-activity")
         self._source: LaunchSource | None = None
         self._holds = 0
 
-    async def look(self, seconds: float) -> Window:
+    async def look(self, seconds: float) -> ActivityWindow:
         """One window of so many seconds."""
         if not self._keys():
-            return Window(self._clock(), 0.0, {}, {})
+            return ActivityWindow(self._clock(), 0.0, {}, {})
         try:
             refused = await asyncio.wait_for(self._attach(), PATIENCE)
         except asyncio.TimeoutError:
             why = f"the kernel has not attached the counters within {PATIENCE:g} s"
-            return Window(self._clock(), 0.0, {}, dict.fromkeys(self._keys(), why))
+            return ActivityWindow(self._clock(), 0.0, {}, dict.fromkeys(self._keys(), why))
         except OSError as error:
-            return Window(self._clock(), 0.0, {}, dict.fromkeys(self._keys(), error_text(error)))
+            return ActivityWindow(self._clock(), 0.0, {}, dict.fromkeys(self._keys(), error_text(error)))
         try:
             return await self._window(seconds, refused)
         finally:
             self._release()
 
-    async def watch(self, told: Callable[[Window], None]) -> None:
+    async def watch(self, told: Callable[[ActivityWindow], None]) -> None:
         """Window after window until it is cancelled: without a gap where counting costs next to nothing, otherwise with
         gaps, so that the busiest client loses ``BUDGET`` of its time at most (fact 49)."""
         while True:
@@ -817,13 +817,13 @@ class ActivityWatch:
         source, self._source = self._source, None
         self._worker.close(source.close if source is not None else None)
 
-    async def _window(self, seconds: float, refused: Mapping[ProcessKey, str]) -> Window:
+    async def _window(self, seconds: float, refused: Mapping[ProcessKey, str]) -> ActivityWindow:
         first = await self._call(lambda source: source.read())
         await self._sleep(seconds)
         last = await self._call(lambda source: source.read())
         both = {key: last.counts[key] - count for key, count in first.counts.items() if key in last.counts}
         how = self._source.how if self._source is not None else ""
-        return Window(self._clock(), last.time - first.time, both, refused, how)
+        return ActivityWindow(self._clock(), last.time - first.time, both, refused, how)
 
     async def _attach(self) -> Mapping[ProcessKey, str]:
         self._holds += 1

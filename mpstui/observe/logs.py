@@ -12,7 +12,7 @@ from typing import Final, Protocol, cast
 
 from mpstui.control.grammar import LINE_BYTES, LogKind, LogParser
 from mpstui.core.model import Event
-from mpstui.observe.sources import Worker
+from mpstui.observe.sources import BlockingCalls
 from mpstui.observe.trusted import Owners, UnreadableLogError, is_there, open_log
 
 # Follows one log file: from its end on, through rotation and truncation, at the cost of one ``stat`` a poll.
@@ -424,7 +424,7 @@ class Wakeups:
         network and stacked file systems."""
         return self._watcher is not None and self._complete and self._misses < _MISSES
 
-    async def open(self, worker: Worker) -> None:
+    async def open(self, worker: BlockingCalls) -> None:
         """Begin, where the kernel can tell; at most once."""
         if not self._opened:
             self._opened = True

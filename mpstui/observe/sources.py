@@ -172,7 +172,7 @@ class NodeSources:
 _Job = Callable[[], None]
 
 
-class Worker:
+class BlockingCalls:
     """Runs calls one after the other in a daemon thread. While one of them hangs, the later ones wait with it."""
 
     def __init__(self, name: str) -> None:

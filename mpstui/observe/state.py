@@ -89,7 +89,7 @@ class ClientRecord:
 
 
 @dataclass(slots=True)
-class Fault:
+class FaultRecord:
     """A fatal fault that is not over: new clients are refused until the last of ``affected`` has ended (fact 18)."""
 
     time: float | None
@@ -122,7 +122,7 @@ class ServerRecord:
     told: str | None = None
     """Its status in the daemon's own latest answer, and when that was asked for."""
     told_at: float | None = None
-    fault: Fault | None = None
+    fault: FaultRecord | None = None
     ending: bool = False
     """It waits for its clients to end, to shut down."""
     elsewhere: int = 0
@@ -566,7 +566,7 @@ def _fatal_fault(state: DaemonState, event: Event, now: float) -> list[Event]:
         suspects = tuple(sorted({*known.suspects, *suspects}))
     lately = ((pid, when) for pid, (when, _) in server.departed.items())
     nearby = tuple(pid for pid, when in lately if pid not in hit and abs((event.time or 0.0) - when) <= NEARBY)
-    server.fault = Fault(begun, named, affected, devices, hit, refused, nearby, suspects)
+    server.fault = FaultRecord(begun, named, affected, devices, hit, refused, nearby, suspects)
     return []
 
 

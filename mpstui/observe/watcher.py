@@ -29,7 +29,7 @@ from mpstui.observe.poll import Asked, Need, Reconciler, Schedule, ask_for, ask_
 from mpstui.observe.problems import clients_left, is_silent
 from mpstui.observe.procfs import Exits
 from mpstui.observe.reducer import Knows, Listener, NodeState, Watch, Watching
-from mpstui.observe.sources import LaunchSource, NodeSources, NvmlSample, Worker
+from mpstui.observe.sources import BlockingCalls, LaunchSource, NodeSources, NvmlSample
 from mpstui.observe.state import FROM_START, DaemonState
 from mpstui.observe.trusted import REMEDY, owners_of
 
@@ -106,7 +106,7 @@ class DaemonWatcher:
         place = self._node.watch(self.pipe_dir).place
         return place is not None and place.state == "running"
 
-    async def open_logs(self, worker: Worker) -> None:
+    async def open_logs(self, worker: BlockingCalls) -> None:
         """Reads the history of the place's log directory, once for each directory."""
         watched = self._node.watch(self.pipe_dir)
         known = self._logs.log_dir if self._logs else None
@@ -524,7 +524,7 @@ STANDARD_OUTPUT = "its log is its standard output (it was started with -f): the 
 DAEMON_CHANGED = frozenset(("daemon_started", "daemon_exited"))
 
 
-class Collector:
+class NodeWatcher:
     """Drives the observation of a node. All methods belong to one event loop; callbacks are called in it.
 
     ``pipe_dirs``: empty to discover them again and again. ``refresh``: seconds between two readings of NVML and /proc.
@@ -568,8 +568,8 @@ class Collector:
         self._node = NodeState(socket.gethostname(), "simulated" if sources.simulated else "real")
         self._watchers: dict[Path, DaemonWatcher] = {}
         self._controls: dict[Path, MpsControl] = {}
-        self._gpu = Worker("mpstui-nvml")
-        self._files = Worker("mpstui-files")
+        self._gpu = BlockingCalls("mpstui-nvml")
+        self._files = BlockingCalls("mpstui-files")
         self._exits = Exits(self._look_after)
         self._wakeups = Wakeups(watcher, sleep)
         self._xids: XidWatch | None = None
@@ -748,11 +748,11 @@ class Collector:
 
     async def _watch_activity(self) -> None:
         """Until the end, whatever goes wrong with the kernel meanwhile."""
-        from mpstui.observe.activity import LONGEST, ActivityLog, Window
+        from mpstui.observe.activity import LONGEST, ActivityLog, ActivityWindow
 
         log = ActivityLog()
 
-        def told(window: Window) -> None:
+        def told(window: ActivityWindow) -> None:
             self._node.set_activity(log.add(window), self._idle_after)
             self._dirty = True
             self._wakeups.stir()
@@ -764,7 +764,7 @@ class Collector:
                 await self._counter().watch(told)
             except OSError as error:
                 why = dict.fromkeys(self._node.countable(), error_text(error))
-                told(Window(self._clock(), 0.0, {}, why))
+                told(ActivityWindow(self._clock(), 0.0, {}, why))
                 await self._sleep(LONGEST)
 
     async def prime(self) -> Snapshot:

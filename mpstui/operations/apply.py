@@ -28,7 +28,7 @@ _OF: Final[Mapping[str, Operation]] = {each.id: each for each in (*LIMITS, AddPa
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ApplyStep:
     """One command of an apply, and the one that takes it back."""
 
     difference: Difference
@@ -38,7 +38,7 @@ class Step:
     """Why going back is not quite what was before; empty where it is."""
 
 
-def steps(snapshot: Snapshot, pipe_dir: Path, wanted: DaemonProfile) -> tuple[Step, ...]:
+def steps(snapshot: Snapshot, pipe_dir: Path, wanted: DaemonProfile) -> tuple[ApplyStep, ...]:
     """The least commands that bring the daemon from what it has to ``wanted``; none where nothing differs.
 
     Raises PlanError.
@@ -52,12 +52,12 @@ def steps(snapshot: Snapshot, pipe_dir: Path, wanted: DaemonProfile) -> tuple[St
     return tuple(_step(daemon, difference) for difference in drift(daemon, wanted))
 
 
-def _step(daemon: Daemon, difference: Difference) -> Step:
+def _step(daemon: Daemon, difference: Difference) -> ApplyStep:
     request = difference.request
     undo = _OF[request.action].undo(request, daemon)
     if undo is not None and request.subject is LATER:
         undo = undo._replace(subject=LATER)
-    return Step(difference, undo, "" if undo is not None else "what it was is not known")
+    return ApplyStep(difference, undo, "" if undo is not None else "what it was is not known")
 
 
 class Beside(NamedTuple):
@@ -69,7 +69,7 @@ class Beside(NamedTuple):
     """Those with a context there now; they get it when they start anew, and so does whoever comes later."""
 
 
-def reached_beside(daemon: Daemon, wanted: DaemonProfile, planned: Sequence[Step]) -> Beside | None:
+def reached_beside(daemon: Daemon, wanted: DaemonProfile, planned: Sequence[ApplyStep]) -> Beside | None:
     """A percentage holds for all devices of the daemon, whichever ``wanted`` is for; None where it is for all of them,
     and where no percentage is set."""
     known = {**daemon.ordinals, **{uuid: uuid for uuid in daemon.ordinals.values()}}
@@ -102,11 +102,11 @@ def beside_words(beside: Beside, snapshot: Snapshot) -> tuple[str, tuple[str, ..
 class Report:
     """What came of an apply."""
 
-    done: tuple[Step, ...] = ()
-    failed: Step | None = None
+    done: tuple[ApplyStep, ...] = ()
+    failed: ApplyStep | None = None
     result: Result | None = None
     """Of the step that failed."""
-    not_tried: tuple[Step, ...] = ()
+    not_tried: tuple[ApplyStep, ...] = ()
 
     @property
     def complete(self) -> bool:
@@ -127,10 +127,10 @@ class Report:
 
 
 async def apply(
-    runner: Executes, snapshot: Snapshot, steps: Sequence[Step], progress: Progress = lambda text: None
+    runner: Executes, snapshot: Snapshot, steps: Sequence[ApplyStep], progress: Progress = lambda text: None
 ) -> Report:
     """Carry out ``steps`` in order, each read back before the next one; stops at the first that fails."""
-    done: list[Step] = []
+    done: list[ApplyStep] = []
     for index, step in enumerate(steps):
         progress(_says(step))
         result = await runner.execute(step.difference.request, snapshot)
@@ -153,8 +153,8 @@ def can_go_back(reports: Sequence[Report]) -> bool:
 class WayBack:
     """What came of going back."""
 
-    undone: tuple[Step, ...]
-    stays: tuple[tuple[Step, str], ...]
+    undone: tuple[ApplyStep, ...]
+    stays: tuple[tuple[ApplyStep, str], ...]
     """What is still in force, and why."""
 
     def lines(self) -> tuple[str, ...]:
@@ -169,8 +169,8 @@ async def go_back(
     runner: Executes, snapshot: Snapshot, report: Report, progress: Progress = lambda text: None
 ) -> WayBack:
     """Take back what an apply has done, the last one first. One that cannot be taken back does not stop the others."""
-    undone: list[Step] = []
-    stays: list[tuple[Step, str]] = []
+    undone: list[ApplyStep] = []
+    stays: list[tuple[ApplyStep, str]] = []
     for step in reversed(report.done):
         if step.undo is None:
             stays.append((step, step.undo_note))
@@ -184,11 +184,11 @@ async def go_back(
     return WayBack(tuple(undone), tuple(stays))
 
 
-def _says(step: Step) -> str:
+def _says(step: ApplyStep) -> str:
     return f"{step.difference.what} {step.difference.wanted}"
 
 
-def report_of(result: Result, planned: Sequence[Step]) -> Report:
+def report_of(result: Result, planned: Sequence[ApplyStep]) -> Report:
     """What an apply came to; one that was refused as a whole has failed at its first step."""
     if isinstance(result.outcome, Report):
         return result.outcome
@@ -299,12 +299,12 @@ class GoBack(_Several):
         return Result(request, status, message, way.lines(), outcome=way)
 
 
-def command_text(step: Step) -> str:
+def command_text(step: ApplyStep) -> str:
     """The control command of a step, for a person to read."""
     return _OF[step.difference.request.action].command(step.difference.request)
 
 
-def undo_line(step: Step) -> str:
+def undo_line(step: ApplyStep) -> str:
     """The command line that takes a step back, or why there is none."""
     if step.undo is None:
         return f"{step.difference.what}: {step.undo_note}"

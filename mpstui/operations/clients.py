@@ -17,7 +17,7 @@ from mpstui.core.trust import is_lying, why_not
 from mpstui.observe.poll import Need
 from mpstui.observe.procfs import PidFd, open_pidfd
 from mpstui.operations.check import Refused, namespace_words, parse_uid, reachable_daemon
-from mpstui.operations.lock import NoTurn, Turn, turn
+from mpstui.operations.lock import DaemonTurn, NoTurn, turn
 from mpstui.operations.operation import Operation, Work
 from mpstui.operations.selectors import left
 from mpstui.operations.signals import Guard, end_process
@@ -289,7 +289,7 @@ class _Ending:
             status = ExitStatus.NO_ANSWER if error.busy else ExitStatus.REFUSED_BY_SAFETY_RULE
             return self._done(client, "", None, status, f"nothing was sent: {error}")
 
-    async def _terminate(self, client: Client, server: int, mine: Turn) -> tuple[ExitStatus, str]:
+    async def _terminate(self, client: Client, server: int, mine: DaemonTurn) -> tuple[ExitStatus, str]:
         if (who := mine.was_sent(client)) is not None:
             if self._kill_too and mine.was_answered(client):  # the part of the log that was read may not tell it
                 return ExitStatus.DONE, "terminated before"

@@ -43,7 +43,7 @@ NO_EFFECT: Final = (
 _SCOPE = Argument("scope", "For", "the default for servers to come, or one server")
 
 
-class Limit(Operation, Generic[T]):
+class SetLimit(Operation, Generic[T]):
     """A limit of the clients that connect from now on: of one server, or the default of servers to come.
 
     A limit is a subclass: the value, the questions, the words. One whose present value no snapshot has leaves
@@ -161,7 +161,7 @@ def failed(request: Request, answer: Answer[Any]) -> Result:
     return Result(request, STATUS[answer.outcome], answer.message, (known,))
 
 
-class SetActiveThreadPercentage(Limit[float]):
+class SetActiveThreadPercentage(SetLimit[float]):
     """``set_active_thread_percentage``, ``set_default_active_thread_percentage``."""
 
     id = "set_active_thread_percentage"
@@ -237,7 +237,7 @@ class SetActiveThreadPercentage(Limit[float]):
         return f"set_{default}active_thread_percentage{server} {request.value}"
 
 
-class SetPinnedMemLimit(Limit["int | None"]):
+class SetPinnedMemLimit(SetLimit["int | None"]):
     """``set_device_pinned_mem_limit``, ``set_default_device_pinned_mem_limit``."""
 
     id = "set_pinned_mem_limit"
@@ -333,7 +333,7 @@ class SetPinnedMemLimit(Limit["int | None"]):
         return f"set_{default}device_pinned_mem_limit{server} {request.device} {value}"
 
 
-class SetClientPriority(Limit[int]):
+class SetClientPriority(SetLimit[int]):
     """``set_default_client_priority``."""
 
     id = "set_client_priority"

@@ -49,7 +49,7 @@ class _BeingMade(NoTurn):
     """Root makes the file at this moment, and has not given it to the daemon's user yet."""
 
 
-class Turn:
+class DaemonTurn:
     """A daemon's turn, as long as it is held."""
 
     def __init__(self, fd: int) -> None:
@@ -107,7 +107,7 @@ class Turn:
 
 
 @asynccontextmanager
-async def turn(pipe_dir: Path, speaker: Speaker, wait: float | None = None) -> AsyncIterator[Turn]:
+async def turn(pipe_dir: Path, speaker: Speaker, wait: float | None = None) -> AsyncIterator[DaemonTurn]:
     """The daemon's turn, waited for ``wait`` seconds at most (``WAIT``). Raises NoTurn."""
     deadline = time.monotonic() + (WAIT if wait is None else wait)
     while True:
@@ -122,7 +122,7 @@ async def turn(pipe_dir: Path, speaker: Speaker, wait: float | None = None) -> A
             await _lock(fd, deadline)
             # Whoever may write there may have put another file in its place meanwhile, which somebody else has locked.
             if _still(pipe_dir, speaker, fd):
-                yield Turn(fd)
+                yield DaemonTurn(fd)
                 return
         finally:
             os.close(fd)

@@ -37,21 +37,21 @@ def not_static(daemon: Daemon) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class PartitionSize:
     """What is asked for: whole chunks, or SMs that have to come to whole chunks."""
 
     chunks: int | None = None
     sms: int | None = None
 
 
-def parse_size(text: str) -> Size:
+def parse_size(text: str) -> PartitionSize:
     """``7``, ``7 chunks``, ``56 SM``; raises Refused."""
     match = _SIZE.fullmatch(text.strip())
     if match is None or not int(match[1]):
         what = "a whole number of chunks, as 7, or of SMs, as 56 SM"
         raise Refused(f"“{printable(text, 40)}” is no size: {what}, is needed", ExitStatus.USAGE)
     number = int(match[1])
-    return Size(sms=number) if (match[2] or "").lower().startswith("sm") else Size(number)
+    return PartitionSize(sms=number) if (match[2] or "").lower().startswith("sm") else PartitionSize(number)
 
 
 def table_of(daemon: Daemon) -> PartitionTable:

@@ -26,7 +26,7 @@ from mpstui.operations.types import Danger, ExitStatus, Preview, Progress, Reque
 READ_ONLY = "mpstui runs read-only"
 
 
-class Node(Protocol):
+class ObservedNode(Protocol):
     """What the runner needs of the collector."""
 
     @property
@@ -44,14 +44,14 @@ class Node(Protocol):
     def changed(self, pipe_dir: Path) -> None: ...
 
 
-class Runner:
+class OperationRunner:
     """The operation layer. ``grace`` is the time in seconds between SIGTERM and SIGKILL."""
 
     actions: tuple[Operation, ...] = ON_OVERVIEW
 
     def __init__(
         self,
-        node: Node,
+        node: ObservedNode,
         audit: AuditLog,
         *,
         read_only: bool = False,

@@ -9,7 +9,7 @@ from typing import Final
 from mpstui.core.late import dataclass
 from mpstui.core.partition import smallest_percentage, sms_of
 from mpstui.core.text import four_digits
-from mpstui.plan.types import Target
+from mpstui.plan.types import PlanTarget
 
 ENOUGH: Final = 0.95
 """A share is enough where this much of the best throughput was measured."""
@@ -18,7 +18,7 @@ POOR: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class MeasuredShare:
     """Throughput of one client at one share, in its load's unit, one value a repeat."""
 
     sms: int
@@ -48,11 +48,11 @@ class Fit:
 class Advice:
     """The share at which the next SM buys little."""
 
-    points: tuple[Point, ...]
+    points: tuple[MeasuredShare, ...]
     fit: Fit
     knees: tuple[int, int]
     """The smallest and the largest knee, where each repeat is fitted by itself."""
-    chosen: Point
+    chosen: MeasuredShare
     """The smallest measured share with ``ENOUGH`` of the best throughput, as measured and as fitted."""
     best: float
 
@@ -90,7 +90,7 @@ def fit(points: Iterable[tuple[int, float]]) -> Fit:
     return Fit(slope, knee, max(misses) / best if best > 0 else 0.0)
 
 
-def first_guess(points: Sequence[Point], target: Target) -> tuple[int, float] | None:
+def first_guess(points: Sequence[MeasuredShare], target: PlanTarget) -> tuple[int, float] | None:
     """SMs and percentage of the smallest share of ``target`` that reaches the fitted knee: to be measured too.
 
     None where a share as good was measured already.
@@ -102,7 +102,7 @@ def first_guess(points: Sequence[Point], target: Target) -> tuple[int, float] | 
     return sms_of(percentage, target.sm_count, target.rounding), percentage
 
 
-def advise(points: Sequence[Point]) -> Advice:
+def advise(points: Sequence[MeasuredShare]) -> Advice:
     """The advice of a curve. Raises ValueError without points."""
     ordered = tuple(sorted(points, key=lambda point: point.sms))
     whole = fit((point.sms, point.median) for point in ordered)
@@ -113,7 +113,7 @@ def advise(points: Sequence[Point]) -> Advice:
     return Advice(ordered, whole, (min(knees), max(knees)), next(enough, ordered[-1]), best)
 
 
-def divide(wanted: Sequence[int], target: Target) -> tuple[int, ...]:
+def divide(wanted: Sequence[int], target: PlanTarget) -> tuple[int, ...]:
     """What each of several clients gets of ``target``: what it wants, as far as there is; the modest are served first
     and the others share evenly what is left, in steps of the device.
 

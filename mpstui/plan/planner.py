@@ -10,13 +10,13 @@ from typing import Literal
 from mpstui.core.partition import smallest_percentage, sms_of
 from mpstui.core.text import format_size
 from mpstui.plan.amounts import PlanError, spread, whole_mebibytes
-from mpstui.plan.types import RESERVED, Plan, Rest, Share, Strategy, Target
+from mpstui.plan.types import RESERVED, Plan, PlanTarget, Rest, Share, Strategy
 
 MemoryRule = Literal["even", "weight", "none"]
 
 
 def make_plan(
-    target: Target,
+    target: PlanTarget,
     strategy: Strategy,
     *,
     clients: int | None = None,
@@ -76,7 +76,7 @@ def _fractions(strategy: Strategy, number: int, weights: Sequence[Fraction]) -> 
     return [weight / total for weight in weights] if strategy == "weighted" else [Fraction(1, number)] * number
 
 
-def _by_fraction(target: Target, fraction: Fraction) -> Share:
+def _by_fraction(target: PlanTarget, fraction: Fraction) -> Share:
     """A percentage with one decimal. Rounded down, unless that costs SMs: 33.3 % of 132 is 42, and 33.4 % the 44 that
     a third is.
     """
@@ -90,7 +90,7 @@ def _by_fraction(target: Target, fraction: Fraction) -> Share:
     return Share("", percentage, wanted, float(share), warnings=_rounding_warnings(target, float(exact), share, wanted))
 
 
-def _by_count(target: Target, count: int) -> Share:
+def _by_count(target: PlanTarget, count: int) -> Share:
     if count > target.sm_count:
         raise PlanError(f"{count} SMs are more than the {target.sm_count} that the device has")
     percentage = smallest_percentage(count, target.sm_count, target.rounding)
@@ -102,7 +102,7 @@ def _by_count(target: Target, count: int) -> Share:
     return Share("", percentage, comes_to, float(count), affinity_sms=min(target.sm_count, affinity), warnings=warnings)
 
 
-def _rounding_warnings(target: Target, percentage: float, share: Fraction, comes_to: int) -> tuple[str, ...]:
+def _rounding_warnings(target: PlanTarget, percentage: float, share: Fraction, comes_to: int) -> tuple[str, ...]:
     said = f"{percentage:.3g} % of {target.sm_count} SMs is {float(share):.4g}"
     if comes_to > share:
         return (f"{said}, and {comes_to} is the least: it gets more than its share",)
@@ -111,12 +111,12 @@ def _rounding_warnings(target: Target, percentage: float, share: Fraction, comes
     return ()
 
 
-def _steps(target: Target) -> str:
+def _steps(target: PlanTarget) -> str:
     return f"SMs come in steps of {target.rounding.step} from {target.rounding.floor} on"
 
 
 def _limits(
-    target: Target, memory: MemoryRule | Sequence[int], weights: Sequence[Fraction], number: int
+    target: PlanTarget, memory: MemoryRule | Sequence[int], weights: Sequence[Fraction], number: int
 ) -> tuple[int | None, ...]:
     usable = target.usable_memory
     if memory == "none" or (usable is None and isinstance(memory, str)):
@@ -136,7 +136,7 @@ def _limits(
     return given
 
 
-def _with_memory(target: Target, share: Share, name: str, limit: int | None, contexts: int) -> Share:
+def _with_memory(target: PlanTarget, share: Share, name: str, limit: int | None, contexts: int) -> Share:
     needed = contexts * target.context_memory(share.sm_count)
     warnings = share.warnings
     if limit is not None and limit <= needed:
@@ -159,7 +159,7 @@ def _with_memory(target: Target, share: Share, name: str, limit: int | None, con
     )
 
 
-def _rest(target: Target, shares: Sequence[Share], contexts: int) -> Rest:
+def _rest(target: PlanTarget, shares: Sequence[Share], contexts: int) -> Rest:
     sms = target.sm_count - sum(share.sm_count for share in shares)
     limits = [share.memory for share in shares if share.memory is not None]
     memory = None
@@ -174,7 +174,7 @@ def _rest(target: Target, shares: Sequence[Share], contexts: int) -> Rest:
     )
 
 
-def _warnings(target: Target, strategy: Strategy, shares: Sequence[Share], left: Rest) -> tuple[str, ...]:
+def _warnings(target: PlanTarget, strategy: Strategy, shares: Sequence[Share], left: Rest) -> tuple[str, ...]:
     found = []
     total = sum(share.sm_count for share in shares)
     wanted = sum(share.wanted_sms for share in shares)

@@ -20,7 +20,7 @@ RESERVED: Final = 553 * _MIB
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class PlanTarget:
     """A device to divide."""
 
     sm_count: int
@@ -41,17 +41,17 @@ class Target:
         return max(0, _CONTEXT_ON_8 + (sms - 8) * (_CONTEXT_ON_132 - _CONTEXT_ON_8) // 124)
 
 
-def target_of(device: Device) -> Target | None:
+def target_of(device: Device) -> PlanTarget | None:
     """The target that a device is; None where NVML does not tell how many SMs it has."""
     if not device.sm_count:
         return None
     limit = device.context_limit or CONTEXT_LIMIT
-    return Target(device.sm_count, device.memory_total, rounding_of(device), limit, device.name, device.uuid)
+    return PlanTarget(device.sm_count, device.memory_total, rounding_of(device), limit, device.name, device.uuid)
 
 
-def target_from(sm_count: int, memory_total: int | None) -> Target:
+def target_from(sm_count: int, memory_total: int | None) -> PlanTarget:
     """The target known only by its size."""
-    return Target(sm_count, memory_total, rounding_for(sm_count, None))
+    return PlanTarget(sm_count, memory_total, rounding_for(sm_count, None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Rest:
 class Plan:
     """A device divided."""
 
-    target: Target
+    target: PlanTarget
     strategy: Strategy
     shares: tuple[Share, ...]
     left: Rest

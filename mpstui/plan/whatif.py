@@ -17,7 +17,7 @@ By = Literal["user", "command", "client"]
 
 
 @dataclass(frozen=True, slots=True)
-class Tenant:
+class PresentTenant:
     """Clients that are looked at as one."""
 
     label: str
@@ -25,7 +25,7 @@ class Tenant:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TenantRow:
     """One tenant today and as planned. SMs and memory are of all its clients together; None: not known, or no limit."""
 
     label: str
@@ -43,7 +43,7 @@ class Row:
 class WhatIf:
     """A comparison on one device."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[TenantRow, ...]
     keeps: tuple[str, ...]
     """Clients that keep what they have until they start anew, one line each."""
     misfits: tuple[str, ...]
@@ -59,7 +59,7 @@ class WhatIf:
         return max(0, self.sms_planned - self.sm_count)
 
 
-def tenants(daemon: Daemon, device: Device, by: By, patterns: Sequence[str] = ()) -> tuple[Tenant, ...]:
+def tenants(daemon: Daemon, device: Device, by: By, patterns: Sequence[str] = ()) -> tuple[PresentTenant, ...]:
     """The clients on ``device`` in groups: of a user, of the first of the shell ``patterns`` that their command matches
     (the others by their program), or each alone. In the order of their labels.
     """
@@ -67,10 +67,10 @@ def tenants(daemon: Daemon, device: Device, by: By, patterns: Sequence[str] = ()
     for client in daemon.clients():
         if device.uuid in client.device_uuids:
             groups.setdefault(_label(client, by, patterns), []).append(client)
-    return tuple(Tenant(label, tuple(clients)) for label, clients in sorted(groups.items()))
+    return tuple(PresentTenant(label, tuple(clients)) for label, clients in sorted(groups.items()))
 
 
-def what_if(plan: Plan, device: Device, groups: Sequence[Tenant], ordinal: str = "0") -> WhatIf:
+def what_if(plan: Plan, device: Device, groups: Sequence[PresentTenant], ordinal: str = "0") -> WhatIf:
     """``plan`` beside what ``groups`` have on ``device``: the first share is the first tenant's, and so on.
 
     ``ordinal``: the daemon's of the device, by which the clients' memory limits go.
@@ -106,11 +106,11 @@ def what_if(plan: Plan, device: Device, groups: Sequence[Tenant], ordinal: str =
     return WhatIf(tuple(rows), tuple(keeps), tuple(misfits), total, plan.target.sm_count, free)
 
 
-def _row(tenant: Tenant | None, share: Share | None, device: Device) -> Row:
+def _row(tenant: PresentTenant | None, share: Share | None, device: Device) -> TenantRow:
     clients = tenant.clients if tenant else ()
     times = max(1, len(clients))
     today = [_sms(client, device) for client in clients]
-    return Row(
+    return TenantRow(
         tenant.label if tenant else share.name if share else UNKNOWN,
         len(clients),
         sum(sms for sms in today if sms is not None) if clients and None not in today else None,

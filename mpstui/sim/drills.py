@@ -14,7 +14,7 @@ from mpstui.core.model import EMPTY
 from mpstui.sim.client import SimClient
 from mpstui.sim.marker import control_binary
 from mpstui.sim.node import SimError, SimNode
-from mpstui.sim.scenario import GIB, Job, Place, Scenario, spawn_all
+from mpstui.sim.scenario import GIB, Job, JobPlace, Scenario, spawn_all
 from mpstui.sim.simd.config import MIB, SERVER_START, context_limit, default_gpus
 
 _NEWCOMER_PAUSE: Final = 6.0
@@ -62,12 +62,12 @@ class _Drill:
 
     @staticmethod
     def _fill(node: SimNode, jobs: Sequence[Job]) -> list[SimClient]:
-        places = [Place(job) for job in jobs]
+        places = [JobPlace(job) for job in jobs]
         spawn_all(node, places)
         return [place.client for place in places if place.client is not None]
 
 
-class Fault(_Drill):
+class FaultDrill(_Drill):
     """A client on GPU 0 has faulted; it took the one on 0 and 1 and the one on 1 with it, the one on 2 runs on.
 
     The log names bob's, which is innocent, as it names a busy neighbour whenever there is one (fact 36). What tells is
@@ -196,7 +196,7 @@ def open_session(node: SimNode, command: str) -> subprocess.Popen[bytes]:
 
 
 DRILLS: Final[Mapping[str, Callable[[], Scenario]]] = {
-    "fault": Fault,
+    "fault": FaultDrill,
     "blocked": Blocked,
     "held": Held,
     "pending": Pending,

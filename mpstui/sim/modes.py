@@ -9,7 +9,7 @@ from typing import Final
 from mpstui.core.model import EMPTY
 from mpstui.sim.client import Behaviour
 from mpstui.sim.node import SimNode
-from mpstui.sim.scenario import GIB, Job, Place, Scenario, spawn_all
+from mpstui.sim.scenario import GIB, Job, JobPlace, Scenario, spawn_all
 from mpstui.sim.simd.config import read_marker
 
 _IN: Final[tuple[tuple[int, int, tuple[tuple[str, Behaviour], ...]], ...]] = (
@@ -36,7 +36,7 @@ class Static:
         for device, chunks, clients in _IN:
             name = node.control(f"sm_partition add {uuids[device]} {chunks}").split()[1]
             job = Job("root", 0, "", (device,), env={"CUDA_MPS_SM_PARTITION": name}, memory=2 * GIB)
-            places += [Place(replace(job, command=command, behaviour=how)) for command, how in clients]
+            places += [JobPlace(replace(job, command=command, behaviour=how)) for command, how in clients]
         spawn_all(node, places)
 
     def step(self, node: SimNode, now: float) -> float:
@@ -58,7 +58,7 @@ _SPACES: Final[tuple[tuple[str, str, str, tuple[tuple[str, int, Behaviour, Mappi
 """Server, namespace, its options, and who is in it: command, device, what it does, its own variables."""
 
 
-class V3:
+class V3Drill:
     """A daemon of MPS protocol 3: two servers, one with namespaces, one of which has no limits."""
 
     gpus = 2
@@ -101,4 +101,4 @@ class V3:
         return 3600.0
 
 
-MODES: Final[Mapping[str, Callable[[], Scenario]]] = {"static": Static, "v3": V3}
+MODES: Final[Mapping[str, Callable[[], Scenario]]] = {"static": Static, "v3": V3Drill}

@@ -121,7 +121,7 @@ _GUESTS: Final = (
 
 
 @dataclass
-class Place:
+class JobPlace:
     """A job's place on the node; ``due`` is when it ends or, while it is not there, when it comes."""
 
     job: Job
@@ -147,7 +147,7 @@ class Demo:
 
     def __init__(self, seed: int = 7) -> None:
         self._random = random.Random(seed)  # noqa: S311  the same show each time
-        self._places = [Place(job) for job in (*_RESIDENTS, *_LATER, *_GUESTS)]
+        self._places = [JobPlace(job) for job in (*_RESIDENTS, *_LATER, *_GUESTS)]
 
     def begin(self, node: SimNode, now: float) -> None:
         """Residents, then the limits, then those who get them."""
@@ -205,14 +205,14 @@ class Crowd:
             )
             for i in range(self.clients)
         )
-        spawn_all(node, [Place(job) for job in jobs])
+        spawn_all(node, [JobPlace(job) for job in jobs])
 
     def step(self, node: SimNode, now: float) -> float:
         """Only those leave that somebody ends."""
         return 3600.0
 
 
-def spawn_all(node: SimNode, places: Sequence[Place]) -> None:
+def spawn_all(node: SimNode, places: Sequence[JobPlace]) -> None:
     """Starts their clients at the same time and waits until all are connected."""
     clients = [place.job.spawn(node) for place in places]
     for place, client in zip(places, clients, strict=True):

@@ -27,14 +27,14 @@ from mpstui.operations.operation import Operation
 from mpstui.ui.contract import Collector, Memory, Runner, TimeMachine
 from mpstui.ui.diff import ScreenDiff
 from mpstui.ui.overview import offering
-from mpstui.ui.plots import History
+from mpstui.ui.plots import DeviceHistory
 from mpstui.ui.private import Update, WritingApp, leaving
 from mpstui.ui.terminal import TerminalDriver, can_come_back
 from mpstui.ui.theme import variable_defaults
 from mpstui.ui.typeahead import Typeahead, opens
 
 if TYPE_CHECKING:
-    from mpstui.commands import Filled, Target
+    from mpstui.commands import CommandTarget, Filled
     from mpstui.config import CommandSpec
     from mpstui.operations.types import Request
     from mpstui.ui.daemons.contract import DaemonBackend
@@ -127,7 +127,7 @@ class MpsTuiApp(WritingApp[int]):
         self.commands: Sequence[CommandSpec] = ()
         """The user's own, settled by ``mpstui.ui.keymap.usable``. Given before the start."""
         self._memory = memory
-        self.history = self._live_history = History()
+        self.history = self._live_history = DeviceHistory()
         self.past: TimeMachine | None = None
         """Moves what is shown in time. Before the start: where that can be."""
         self._past_note: str | None = None
@@ -303,7 +303,7 @@ class MpsTuiApp(WritingApp[int]):
         if snapshot.past is None:
             self.history = self._live_history
         else:
-            self.history = History()
+            self.history = DeviceHistory()
             for each in self.past.earlier if self.past is not None else ():
                 self.history.take(each)
             if snapshot.past.note not in {None, self._past_note}:
@@ -465,7 +465,7 @@ class MpsTuiApp(WritingApp[int]):
         backend = self._trouble_backend
         self.push_screen(open_screen(name, self.runner, backend, self.snapshot, pipe_dir, identity))
 
-    def open_own(self, spec: CommandSpec, target: Target) -> None:
+    def open_own(self, spec: CommandSpec, target: CommandTarget) -> None:
         """Asks first, unless it is marked safe."""
         from mpstui.commands import RefusedError, fill, refusal
         from mpstui.ui.dialogs.user_command import OwnCommandDialog

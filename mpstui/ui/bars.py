@@ -14,7 +14,7 @@ from mpstui.core.cells import SEVERITY, health_word
 from mpstui.core.late import dataclass
 from mpstui.core.model import Daemon, Event, Past, Problem, Snapshot
 from mpstui.core.text import UNKNOWN, about, path_text, plural
-from mpstui.ui.lines import Line, Painted, fit, justify, width_of
+from mpstui.ui.lines import Line, LineWidget, fit, justify, width_of
 
 
 def badge(past: Past) -> str:
@@ -22,7 +22,7 @@ def badge(past: Past) -> str:
     return f" {past.what} {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(past.at))} "
 
 
-class Header(Painted):
+class Header(LineWidget):
     """Program, host, versions, the daemon's health, and the badges that must never be missed."""
 
     DEFAULT_CSS = "Header { height: 1; background: $surface; }"
@@ -94,7 +94,7 @@ def _arrange(left: Line, facts: list[Line], right: dict[str, Line], width: int) 
     return justify((*left, *facts[0]), tuple(span for line in right.values() for span in line), width)
 
 
-class DaemonTabs(Painted):
+class DaemonTabs(LineWidget):
     """One tab for each daemon, with its health."""
 
     DEFAULT_CSS = "DaemonTabs { height: 1; }"
@@ -133,7 +133,7 @@ class DaemonTabs(Painted):
             x += width_of(((text, ""),)) + 1
 
 
-class ProblemBar(Painted):
+class ProblemBar(LineWidget):
     """The worst problem and what to do about it, and how many more there are: in one line where both have room in it,
     otherwise the remedy in one of its own."""
 
@@ -207,7 +207,7 @@ def unless(holds: object, why: str) -> str | None:
     return None if holds else why
 
 
-class KeyBar(Painted):
+class KeyBar(LineWidget):
     """The keys at the foot, actions first; what cannot be used now is in brackets. A click does what the key does."""
 
     DEFAULT_CSS = "KeyBar { height: 1; background: $surface; }"
@@ -273,7 +273,7 @@ class KeyBar(Painted):
             x += cells
 
 
-class TooSmall(Painted):
+class TooSmall(LineWidget):
     """What is shown where nothing else fits."""
 
     def lines(self, width: int, height: int) -> list[Line]:

@@ -12,7 +12,7 @@ from textual.binding import Binding, BindingType
 
 from mpstui.core.late import dataclass
 from mpstui.core.text import printable
-from mpstui.ui.lines import Line, Painted, fit_line, width_of
+from mpstui.ui.lines import Line, LineWidget, fit_line, width_of
 
 _LONG = 600
 """Characters of a paragraph that are shown at most."""
@@ -63,7 +63,7 @@ def wrapped(text: str, width: int, style: str, first: str = "", indent: str = " 
     return [((indent + (first if n == 0 else " " * len(first)) + line, style),) for n, line in enumerate(lines)]
 
 
-class Box(Painted):
+class Box(LineWidget):
     """Subclasses give title, corner and body; the keyboard never goes here."""
 
     def title(self) -> Line:
@@ -104,7 +104,7 @@ def folded(paragraphs: Sequence[Para], width: int) -> list[Line]:
     return lines
 
 
-class TextBox(Painted, can_focus=True):
+class TextBox(LineWidget, can_focus=True):
     """Paragraphs in a box, folded to its width; scrolls where they are longer than it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -13,14 +13,14 @@ from mpstui.core.text import format_age, path_text, printable
 from mpstui.ui.bars import last_event
 from mpstui.ui.box import box
 from mpstui.ui.contract import Host
-from mpstui.ui.lines import Line, Painted, fit
+from mpstui.ui.lines import Line, LineWidget, fit
 from mpstui.ui.trouble.no_answer import way_out
 
 _GIVE_WAY: Final = ("", "where", "remedy", "still works", "before", "since")
 """Fields that go first where there is no room for all: the key that helps stays, and the remedy where there is none."""
 
 
-class ExplanationCard(Painted):
+class ConditionPanel(LineWidget):
     """Takes the place of limits, servers and clients, and clears by itself when the daemon answers again."""
 
     def __init__(self, *, read_only: bool) -> None:

@@ -14,10 +14,10 @@ from mpstui.core.activity import ActivityLook
 from mpstui.core.model import ProcessKey, Server, Snapshot
 from mpstui.operations.operation import Operation
 from mpstui.operations.types import Request
-from mpstui.ui.plots import History
+from mpstui.ui.plots import DeviceHistory
 
 if TYPE_CHECKING:
-    from mpstui.commands import Target
+    from mpstui.commands import CommandTarget
 
 
 class Memory(Protocol):
@@ -71,7 +71,7 @@ class Host(Protocol):
     def refresh_now(self, pipe_dir: Path | None) -> None: ...
 
     @property
-    def history(self) -> History:
+    def history(self) -> DeviceHistory:
         """The devices' readings since the start."""
 
     def look_at(self, pipe_dir: Path | None) -> None:
@@ -97,7 +97,7 @@ class Host(Protocol):
     async def activity(self, seconds: float) -> ActivityLook:
         """Count the kernel launches of everybody for so long."""
 
-    def open_own(self, spec: CommandSpec, target: Target) -> None:
+    def open_own(self, spec: CommandSpec, target: CommandTarget) -> None:
         """A command of the user's own, for a row of the overview."""
 
     def open_trouble(self, name: str, pipe_dir: Path | None, identity: object) -> None:

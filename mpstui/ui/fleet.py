@@ -22,7 +22,7 @@ from mpstui.core.text import UNKNOWN, format_age, format_size, printable
 from mpstui.fields import View
 from mpstui.fleet import NODE, Fleet, FleetError, FleetNode, in_thread, matches, summary
 from mpstui.ui.bars import KeyBar, KeyHint
-from mpstui.ui.lines import InkScreen
+from mpstui.ui.lines import StyledScreen
 from mpstui.ui.terminal import TerminalDriver, can_come_back
 from mpstui.ui.theme import variable_defaults
 
@@ -110,7 +110,7 @@ class FleetApp(App[int]):
         yield self.keys
 
     def get_default_screen(self) -> Screen[None]:
-        return InkScreen(id="_default")
+        return StyledScreen(id="_default")
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         return variable_defaults(self.current_theme)

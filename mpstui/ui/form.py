@@ -80,7 +80,7 @@ class TypedLine(Input):
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class FormField:
     """One line of the form. ``typed``: what can be typed into it at once; ``free``: anything, after Enter."""
 
     id: str
@@ -90,11 +90,11 @@ class Field:
     free: bool = False
 
 
-class Form(Panel[Field]):
+class Form(Panel[FormField]):
     """A subclass holds the values, and is given what is typed, at each character."""
 
     KIND: ClassVar[str] = "field"
-    FIELDS: ClassVar[tuple[Field, ...]] = ()
+    FIELDS: ClassVar[tuple[FormField, ...]] = ()
     MOST: ClassVar[int] = 200
     """Characters of one value."""
     DEFAULT_CSS = """
@@ -122,22 +122,22 @@ class Form(Panel[Field]):
         """Take what has been typed so far."""
         raise NotImplementedError
 
-    def value(self, row: Field) -> tuple[str, str]:
+    def value(self, row: FormField) -> tuple[str, str]:
         """The value as it is shown, and its style."""
         raise NotImplementedError
 
-    def arrows(self, row: Field) -> bool:
+    def arrows(self, row: FormField) -> bool:
         """Whether the row says that its value can be chosen."""
         raise NotImplementedError
 
-    def takes_text(self, row: Field) -> bool:
+    def takes_text(self, row: FormField) -> bool:
         """Whether something can be typed or pasted into the field now."""
         return bool(row.typed)
 
     # Typing.
 
     @property
-    def field(self) -> Field:
+    def field(self) -> FormField:
         return self.cursor_row or self.FIELDS[0]
 
     @property
@@ -225,10 +225,10 @@ class Form(Panel[Field]):
 
     # Painting.
 
-    def key(self, row: Field) -> str:
+    def key(self, row: FormField) -> str:
         return row.id
 
-    def row_lines(self, row: Field, width: int) -> list[Line]:
+    def row_lines(self, row: FormField, width: int) -> list[Line]:
         here = row.id == self.field.id and self.has_focus_within
         label = (fit(f" {row.label}", LABEL), "label")
         if here and self.editing:

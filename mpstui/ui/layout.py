@@ -74,7 +74,7 @@ class Needs(NamedTuple):
     """Rows of clients to keep lines for, as :func:`reserve` says; None: not known, as many as there is room for."""
 
 
-class Plan(NamedTuple):
+class PanelHeights(NamedTuple):
     """Heights with borders by panel id; a panel that is missing is hidden."""
 
     heights: dict[str, int]
@@ -94,21 +94,21 @@ def reserve(rows: int, kept: int) -> int:
     return kept if kept - _STEADY <= rows <= kept else rows + 2
 
 
-def plan(width: int, height: int, needs: Needs) -> Plan:
+def plan(width: int, height: int, needs: Needs) -> PanelHeights:
     """Share out a screen. The clients are never hidden by anything but a panel that the user has jumped to."""
     framed = width >= FRAMED[0] and height >= FRAMED[1]
     wide = width >= WIDE and framed
     if width < MIN_WIDTH or height < MIN_HEIGHT:
-        return Plan({}, 1, wide, framed)
+        return PanelHeights({}, 1, wide, framed)
     room = height - 2 - needs.bars
     main = "card" if needs.explained else "clients"
     inside = needs.focus if needs.focus in {"devices", "events"} or not needs.explained else main
     if room < _TWO_PANELS or needs.zoomed:
         alone = needs.zoomed and inside == "devices"
         lines = _lines_per_device(needs.devices, width, room, wide=False, most=1.0) if framed or alone else 1
-        return Plan({inside: room}, lines, wide, framed)
+        return PanelHeights({inside: room}, lines, wide, framed)
     if not framed:
-        return Plan(_bare(room, needs, main), 1, wide, framed)
+        return PanelHeights(_bare(room, needs, main), 1, wide, framed)
     if width >= BESIDE and not needs.explained and (beside := _beside(room, needs)) is not None:
         return beside
     per_device = _lines_per_device(needs.devices, width, room, wide=wide)
@@ -118,10 +118,10 @@ def plan(width: int, height: int, needs: Needs) -> Plan:
     if least is not None:
         inner = (width // 2 if wide and not needs.explained else width) - 2
         per_device = _spend(heights, main, max(least, _FEWEST_CLIENTS) + 3, needs.devices, per_device, right, inner)
-    return Plan(heights, per_device, wide, framed)
+    return PanelHeights(heights, per_device, wide, framed)
 
 
-def _beside(room: int, needs: Needs) -> Plan | None:
+def _beside(room: int, needs: Needs) -> PanelHeights | None:
     """Devices at the left, with their history; limits, servers and events at the right; the clients below. None: the
     user has it otherwise, or there is no room for all of it."""
     if not (_wanted(needs, "devices", otherwise=True) and _wanted(needs, "events", otherwise=True)):
@@ -142,7 +142,7 @@ def _beside(room: int, needs: Needs) -> Plan | None:
     top = max(right_least, devices * per_device + 2)
     per_device = min(READINGS + TALLEST, (top - 2) // devices)
     heights = {"devices": top, **right, "events": top - sum(right.values()), "clients": room - top}
-    return Plan(heights, per_device, True, True, True)
+    return PanelHeights(heights, per_device, True, True, True)
 
 
 def _spend(

@@ -65,7 +65,7 @@ def justify(left: Line, right: Line, width: int, style: str = "text") -> Line:
 
 
 _CSS = """
-InkScreen {
+StyledScreen {
     & > .ui--dim { color: $mps-muted; }
     & > .ui--label { color: $mps-muted; }
     & > .ui--good { color: $mps-ok; }
@@ -111,17 +111,17 @@ InkScreen {
 """Styles by name; only theme variables, so that every theme works, and words and symbols where there is no colour."""
 
 
-class InkScreen(Screen[None]):
+class StyledScreen(Screen[None]):
     """Holds the styles for all painted widgets on it: Textual works them out once, not again for each widget."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"ui--text", *re.findall("ui--[a-z-]+", _CSS)}
     DEFAULT_CSS = _CSS
 
 
-class Painted(Widget):
+class LineWidget(Widget):
     """Subclasses give ``lines()``; ``repaint()`` compares them with what is shown and refreshes what differs."""
 
-    DEFAULT_CSS = "Painted { background: $background; color: $foreground; }"
+    DEFAULT_CSS = "LineWidget { background: $background; color: $foreground; }"
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)

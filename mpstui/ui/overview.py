@@ -24,7 +24,7 @@ from mpstui.operations.operation import Operation
 from mpstui.operations.registry import ON_OVERVIEW
 from mpstui.operations.rescue import targets as rescue_targets
 from mpstui.ui.bars import DaemonTabs, Header, KeyBar, KeyHint, ProblemBar, TooSmall, unless
-from mpstui.ui.condition import ExplanationCard
+from mpstui.ui.condition import ConditionPanel
 from mpstui.ui.contract import Host, Runner
 from mpstui.ui.filter import CLIENT_TERMS
 from mpstui.ui.keys import (
@@ -36,13 +36,13 @@ from mpstui.ui.keys import (
     shown_key,
     typing_hints,
 )
-from mpstui.ui.layout import Needs, Plan, plan, reserve, room_of
-from mpstui.ui.lines import Painted
+from mpstui.ui.layout import Needs, PanelHeights, plan, reserve, room_of
+from mpstui.ui.lines import LineWidget
 from mpstui.ui.panel import Panel
 from mpstui.ui.panels import ClientsPanel, DevicesPanel, EventsPanel, LimitsPanel, ServersPanel
 from mpstui.ui.past import WithPast
 from mpstui.ui.plots import BLOCKS
-from mpstui.ui.stale_target import Slip
+from mpstui.ui.stale_target import StaleTarget
 from mpstui.ui.trouble.overview import WithTrouble
 from mpstui.ui.typeahead import opens
 
@@ -131,7 +131,7 @@ class Overview(WithPast, WithTrouble):
         self._snapshot: Snapshot | None = None
         self._paused: float | None = None
         self._pipe_dir: Path | None = None
-        self._plan: Plan | None = None
+        self._plan: PanelHeights | None = None
         self._sizes: list[Size] = []
         """The size of the screen and of all on it, when it was last told its own."""
         self._filter: Input | None = None
@@ -154,10 +154,10 @@ class Overview(WithPast, WithTrouble):
         self.servers = ServersPanel(id="servers")
         self.clients = ClientsPanel(id="clients")
         self.log_panel = EventsPanel(id="events")
-        self.card = ExplanationCard(read_only=runner.read_only)
+        self.card = ConditionPanel(read_only=runner.read_only)
         self.problems = ProblemBar()
         self.keys = KeyBar()
-        self.slip = Slip()
+        self.slip = StaleTarget()
         self._keymap = keymap or {}
 
     def compose(self) -> ComposeResult:
@@ -345,7 +345,7 @@ class Overview(WithPast, WithTrouble):
         self._kept = reserve(rows, self._kept)
         return self._kept
 
-    def _place_events(self, made: Plan, top: int) -> None:
+    def _place_events(self, made: PanelHeights, top: int) -> None:
         """Below limits and servers, where that is their place: over the lines that those leave of theirs."""
         styles = self.log_panel.styles
         if not made.events_beside:
@@ -372,7 +372,7 @@ class Overview(WithPast, WithTrouble):
 
     def on_resize(self) -> None:
         """A screen that starts is told its size three times: where nothing on it has another, nothing is to be done."""
-        painted = list(self.query(Painted))
+        painted = list(self.query(LineWidget))
         sizes = [room_of(self), *(each.size for each in painted)]
         if sizes == self._sizes:
             return
@@ -447,10 +447,10 @@ class Overview(WithPast, WithTrouble):
     @opens
     def action_own(self, number: int) -> None:
         """A command of the user's own, for the row under the cursor, or the one client that is chosen."""
-        from mpstui.commands import Target
+        from mpstui.commands import CommandTarget
 
         daemon, focused = self.daemon, self.focused
-        target = Target(daemon.pipe_dir if daemon else None)
+        target = CommandTarget(daemon.pipe_dir if daemon else None)
         row: object = focused.cursor_row if isinstance(focused, Panel) else None
         if isinstance(row, Limit) and row.server is not None:
             row = row.server

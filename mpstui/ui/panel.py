@@ -12,7 +12,7 @@ from textual.message import Message
 
 from mpstui.core.late import dataclass
 from mpstui.ui.box import lower_border, scroll_bar, upper_border
-from mpstui.ui.lines import Line, Painted, fit_line, width_of
+from mpstui.ui.lines import Line, LineWidget, fit_line, width_of
 from mpstui.ui.typeahead import opens
 
 Row = TypeVar("Row")
@@ -25,7 +25,7 @@ def _blank(width: int) -> Line:
     return ((" " * width, "text"),)
 
 
-class Panel(Painted, Generic[Row], can_focus=True):
+class Panel(LineWidget, Generic[Row], can_focus=True):
     """Rows of one kind. The cursor is a row's key: sorting, insertion and removal never move it to another row."""
 
     NUMBER: ClassVar[int] = 0

@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 from mpstui.core.model import Past, Snapshot
 from mpstui.ui.contract import Host
 from mpstui.ui.keys import shown_key
-from mpstui.ui.lines import InkScreen, Line, Painted, justify, width_of
+from mpstui.ui.lines import Line, LineWidget, StyledScreen, justify, width_of
 from mpstui.ui.typeahead import opens
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def track(past: Past, width: int) -> str:
     return "━" * at + "●" + "─" * (width - 1 - at)
 
 
-class PastBar(Painted):
+class PastBar(LineWidget):
     """From when to when there is something, where one is, and the keys that move."""
 
     DEFAULT_CSS = "PastBar { height: 1; display: none; background: $surface; }"
@@ -51,7 +51,7 @@ class PastBar(Painted):
         self.repaint()
 
     def lines(self, width: int, height: int) -> list[Line]:
-        """See Painted."""
+        """See LineWidget."""
         past = self._past
         if past is None:
             return [()]
@@ -66,7 +66,7 @@ class PastBar(Painted):
         return [justify(left, right, width)]
 
 
-class WithPast(InkScreen):
+class WithPast(StyledScreen):
     """A screen that can be moved in time."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -67,7 +67,7 @@ def _mean(readings: Sequence[Reading]) -> Reading:
     return Reading(readings[0].time, *(of(column) for column in columns[1:]))
 
 
-class History:
+class DeviceHistory:
     """What the snapshots have said of each device: five minutes by the second, an hour by ten seconds; and of each
     client."""
 

@@ -20,11 +20,11 @@ from mpstui.ui.box import Para, TextBox
 from mpstui.ui.contract import Host, Runner
 from mpstui.ui.keys import shown_key
 from mpstui.ui.layout import MIN_HEIGHT, MIN_WIDTH, WIDE, room_of
-from mpstui.ui.lines import InkScreen, Painted
+from mpstui.ui.lines import LineWidget, StyledScreen
 from mpstui.ui.panel import Panel
 
 
-class SideScreen(InkScreen):
+class SideScreen(StyledScreen):
     """A header, what a subclass composes, and the keys; in a terminal that is too small, only that it is.
 
     The app calls :meth:`update_snapshot` while the screen is in front.
@@ -179,7 +179,7 @@ class SideScreen(InkScreen):
 
     def _repaint(self) -> None:
         """Once the widgets have their new size."""
-        for painted in self.query(Painted):
+        for painted in self.query(LineWidget):
             painted.repaint()
         self.show()
 

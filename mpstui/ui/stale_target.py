@@ -14,7 +14,7 @@ HOLD: Final = 1.5
 """Seconds in which a key was most likely pressed for the client that was under the cursor before."""
 
 
-class Slip:
+class StaleTarget:
     """Told of each change of the table: whom an action would have meant before it, and the daemon as it is now."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

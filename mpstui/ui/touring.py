@@ -23,7 +23,7 @@ from textual.widgets import Static
 from mpstui.core.text import plural
 from mpstui.ui.app import MpsTuiApp
 from mpstui.ui.keymap import LETTERS
-from mpstui.ui.tours import ENDED_STATES, Condition, Step, Tour
+from mpstui.ui.tours import ENDED_STATES, Tour, TourCondition, TourStep
 
 NEXT: Final = "f8"
 END: Final = "f7"
@@ -84,11 +84,11 @@ class Guide:
         self._over = False
         self._hurries = 0
         """How often the reader has asked for the next step before this one was done."""
-        self._missing: Condition | None = None
+        self._missing: TourCondition | None = None
         """What a step waited for and the reader did not: what follows is about it."""
 
     @property
-    def step(self) -> Step | None:
+    def step(self) -> TourStep | None:
         """The present one."""
         return self.tour.steps[self._at] if not self._over and self._at >= 0 else None
 
@@ -263,23 +263,23 @@ class Guide:
         """Whether it has waited so long that it need not come any more."""
         return self._clock() - self._since > _PATIENCE
 
-    def _left_out(self, step: Step) -> bool:
+    def _left_out(self, step: TourStep) -> bool:
         """Whether what it shows needs what was not waited for. A way back is taken in any case."""
         return self._missing is not None and not (step is self.tour.steps[-1] and set(step.keys) <= {"escape"})
 
-    def _holds(self, condition: Condition | None) -> bool:
+    def _holds(self, condition: TourCondition | None) -> bool:
         if condition is None:
             return True
         load = {member.report.state for member in self.app.load.members} if self.app.load is not None else set()
         return self.app.snapshot is not None and condition.holds(self.app.snapshot, load)
 
-    def _caption(self, step: Step) -> str:
+    def _caption(self, step: TourStep) -> str:
         """What is said: that which is so."""
         if self._missing is not None and step.holds is None:
             return _LEFT_OUT.format(self._missing.text)
         return step.caption if self._holds(step.holds) else step.otherwise
 
-    def _state(self, step: Step) -> str:
+    def _state(self, step: TourStep) -> str:
         """The line below it: whose turn it is, or the keys that were pressed and what is waited for."""
         if self._left and (turn := self._whose_turn()) is not None:
             return turn

@@ -15,7 +15,7 @@ from typing import Any
 
 from report import Report
 
-from mpstui.plan.types import Target
+from mpstui.plan.types import PlanTarget
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 540.0
@@ -65,7 +65,7 @@ class Setting:
         self.device: dict[str, Any] = {}
         self.devices: list[dict[str, Any]] = []
         """All of the node, as `status --json` has them."""
-        self.target = Target(0)
+        self.target = PlanTarget(0)
 
     def left(self, most: float = 60.0) -> float:
         """Seconds for the next thing to do. Raises OutOfTime."""

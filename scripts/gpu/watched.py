@@ -14,9 +14,9 @@ from typing import Any
 from contract import harness
 
 from mpstui.node import open_node as open_sources
-from mpstui.observe.watcher import Collector
+from mpstui.observe.watcher import NodeWatcher
 from mpstui.operations.audit import AuditLog
-from mpstui.operations.runner import Runner
+from mpstui.operations.runner import OperationRunner
 from mpstui.operations.types import Request
 
 SEEN = 20.0
@@ -29,8 +29,8 @@ class Watched:
     def __init__(self, node: harness.Node, folder: Path) -> None:
         self.node = node
         sources, _ = open_sources([node.pipe_dir])
-        self.collector = Collector([node.pipe_dir], sources, log_dirs=[node.log_dir])
-        self.runner = Runner(self.collector, AuditLog(folder / "audit.jsonl"), grace=2.0)
+        self.collector = NodeWatcher([node.pipe_dir], sources, log_dirs=[node.log_dir])
+        self.runner = OperationRunner(self.collector, AuditLog(folder / "audit.jsonl"), grace=2.0)
 
     async def until(self, condition: Callable[[Any, Any], Any]) -> tuple[Any, float]:
         """What the condition gives for the first snapshot that has it, and the time at which that came."""

@@ -23,7 +23,7 @@ from mpstui.history.attribution import AuditTrail
 from mpstui.observe.procfs import process_key
 from mpstui.operations import audit as audit_module
 from mpstui.operations.audit import AuditLog, default_path
-from mpstui.operations.runner import Runner
+from mpstui.operations.runner import OperationRunner
 from mpstui.operations.types import ExitStatus, Request
 from mpstui.sim import SimNode
 from tests.attacks.conftest import Stranger
@@ -154,7 +154,7 @@ async def test_work_is_not_ended_without_a_line_before_it(
     snapshot = node_with(busy)
     fake = FakeNode(snapshot)
     for name in ("terminate_client", "terminate_and_kill"):
-        result = await Runner(fake, AuditLog(place / "audit.jsonl")).execute(
+        result = await OperationRunner(fake, AuditLog(place / "audit.jsonl")).execute(
             Request(name, PIPE, clients=(busy,)), snapshot
         )
         assert result.status is ExitStatus.REFUSED_BY_SAFETY_RULE, result
@@ -236,11 +236,11 @@ async def test_a_full_file_system(tiny: Path, busy: ProcessKey) -> None:
     assert all("No space left" in trouble for trouble in troubles)
     snapshot = node_with(busy)
     fake = FakeNode(snapshot)
-    harm = await Runner(fake, log).execute(Request("terminate_client", PIPE, clients=(busy,)), snapshot)
+    harm = await OperationRunner(fake, log).execute(Request("terminate_client", PIPE, clients=(busy,)), snapshot)
     assert harm.status is ExitStatus.REFUSED_BY_SAFETY_RULE
     assert "No space left" in harm.message
     assert fake.control.sent == []
-    change = await Runner(fake, log).execute(Request("set_client_priority", PIPE, "1"), snapshot)
+    change = await OperationRunner(fake, log).execute(Request("set_client_priority", PIPE, "1"), snapshot)
     assert change.status is ExitStatus.DONE
     assert any("No space left" in line for line in change.details), "it goes ahead and says so"
     (tiny / "ballast").unlink()

@@ -24,7 +24,7 @@ from mpstui.operations.audit import AuditLog
 from mpstui.operations.check import Refused
 from mpstui.operations.registry import OPERATIONS, operation
 from mpstui.operations.rescue import targets
-from mpstui.operations.runner import Runner
+from mpstui.operations.runner import OperationRunner
 from mpstui.operations.types import ExitStatus, Request
 from mpstui.ui.load.setup import Setup, problem
 from mpstui.ui.trouble.no_answer import way_out
@@ -108,7 +108,7 @@ async def test_no_process_of_others_is_ended(action: str, tmp_path: Path, monkey
     request = Request(action, PIPE, clients=(VICTIM,))
     if action == "stop_daemon":
         request = operation(action).request(replace(daemon, key=ProcessKey(481, 1)), force=True)  # type: ignore[attr-defined]
-    runner = Runner(FakeNode(snapshot, FakeControl()), AuditLog(tmp_path / "audit"), speaker=lambda _: MALLORY)
+    runner = OperationRunner(FakeNode(snapshot, FakeControl()), AuditLog(tmp_path / "audit"), speaker=lambda _: MALLORY)
     result = await runner.execute(request, snapshot)
     assert result.status is ExitStatus.REFUSED_BY_SAFETY_RULE
     assert not opened
@@ -184,7 +184,7 @@ async def test_a_confirmed_end_on_a_strangers_daemon_of_another_mode_signals_nob
     assert here is not None
     snapshot = stranger(replace(victim(), key=here), **mode)
     control = FakeControl(listed=(here.pid,))
-    runner = Runner(FakeNode(snapshot, control), AuditLog(tmp_path / "audit"), speaker=lambda _: MALLORY)
+    runner = OperationRunner(FakeNode(snapshot, control), AuditLog(tmp_path / "audit"), speaker=lambda _: MALLORY)
     result = await runner.execute(Request(action, PIPE, clients=(here,)), snapshot)
     told = [command for command in control.sent if command.startswith("terminate_client")]
     assert sent == []

@@ -31,7 +31,7 @@ from mpstui.observe import trusted
 from mpstui.observe.discovery import binary_version, discover, find_log_dir, last_written
 from mpstui.observe.logs import LogTail, LogWatch
 from mpstui.observe.trusted import UnreadableLogError, is_believed, open_log, owners_of
-from mpstui.observe.watcher import Collector
+from mpstui.observe.watcher import NodeWatcher
 from mpstui.operations.audit import AuditLog
 from mpstui.sim import control_binary
 from tests.attacks.conftest import FIRST_UID, Stranger
@@ -194,7 +194,7 @@ async def test_a_directory_that_is_made_again_while_it_is_watched_tells_nothing(
     daemon: DaemonSpec, stranger: Stranger, tmp_path: Path
 ) -> None:
     sources, dirs = open_node((daemon.pipe_dir,))
-    collector = Collector(dirs, sources, refresh=0.2)
+    collector = NodeWatcher(dirs, sources, refresh=0.2)
     await collector.start()
     try:
 

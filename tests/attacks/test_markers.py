@@ -15,7 +15,7 @@ import pytest
 from mpstui import cli
 from mpstui.node import open_node
 from mpstui.observe.procfs import ProcProcesses
-from mpstui.observe.watcher import Collector
+from mpstui.observe.watcher import NodeWatcher
 from mpstui.sim import SimNode, SimNvml, SimProcesses, is_simulated
 from mpstui.sim.simd.config import MARKER, STATE, default_gpus, write_marker
 
@@ -141,7 +141,7 @@ def test_what_the_marker_says_is_shown_as_its_owner_s_claim(stranger: Stranger, 
     (crowd / "plain").mkdir()
     sources, dirs = open_node((forged, crowd / "plain"))
     claims = [sources.claim(pipe_dir) for pipe_dir in dirs]
-    place = Collector(dirs, sources)._look()[0]
+    place = NodeWatcher(dirs, sources)._look()[0]
     sources.nvml.close()
 
     said = f"a file of {stranger.uid}'s calls it a simulated node, which is not believed"

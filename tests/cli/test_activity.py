@@ -12,7 +12,7 @@ from mpstui.core.activity import activity_look
 from mpstui.core.model import Condition, Daemon, Health, Snapshot
 from mpstui.fields import CLIENT, View, lay_out
 from mpstui.node import open_node
-from mpstui.observe.watcher import Collector
+from mpstui.observe.watcher import NodeWatcher
 from mpstui.sim import SimNode
 
 from .conftest import Mpstui
@@ -74,7 +74,7 @@ def test_what_a_look_cannot_know_it_does_not_deny() -> None:
 async def test_watched_launches_come_into_the_snapshot_with_a_column_and_an_idle_problem(own_node: SimNode) -> None:
     busy, idle = own_node.spawn("busy", user="alice"), own_node.spawn("idle", user="bob")
     sources, dirs = open_node((own_node.pipe_dir,))
-    collector = Collector(dirs, sources, refresh=0.2)
+    collector = NodeWatcher(dirs, sources, refresh=0.2)
     seen: asyncio.Queue[Snapshot] = asyncio.Queue()
     collector.subscribe(seen.put_nowait)
     await collector.start()

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from mpstui.node import UnusableNode, open_node
-from mpstui.observe.watcher import Collector
+from mpstui.observe.watcher import NodeWatcher
 from mpstui.sim import SimNode
 
 
 async def test_somebody_elses_demo_is_not_taken_for_this_nodes_daemon(node: SimNode) -> None:
     sources, dirs = open_node((), {"PATH": ""})
     assert not sources.simulated
-    collector = Collector(dirs, sources)
+    collector = NodeWatcher(dirs, sources)
     try:
         snapshot = await collector.once()
     finally:

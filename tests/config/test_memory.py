@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from mpstui.config import Memory
+from mpstui.config import ScreenMemory
 
 
 @pytest.fixture
@@ -15,14 +15,14 @@ def file(tmp_path):
 
 
 def test_what_is_put_is_there_at_the_next_start_and_a_fresh_one_begins_with_nothing(file):
-    first = Memory(file)
+    first = ScreenMemory(file)
     assert first.get("panels") is None
     first.put("panels", {"limits": True})
     first.put("zoomed", False)
-    assert Memory(file).get("panels") == {"limits": True}
-    assert Memory(file).get("zoomed") is False
+    assert ScreenMemory(file).get("panels") == {"limits": True}
+    assert ScreenMemory(file).get("zoomed") is False
     assert file.stat().st_mode & 0o077 == 0
-    fresh = Memory(file, fresh=True)
+    fresh = ScreenMemory(file, fresh=True)
     assert fresh.get("panels") is None
     assert [entry.name for entry in file.parent.iterdir()] == ["screen.json"], "nothing is left beside it"
 
@@ -33,32 +33,32 @@ def test_what_is_put_is_there_at_the_next_start_and_a_fresh_one_begins_with_noth
 def test_a_file_that_cannot_be_used_is_nothing(file, content):
     file.parent.mkdir(parents=True)
     file.write_bytes(content)
-    memory = Memory(file)
+    memory = ScreenMemory(file)
     assert memory.get("a") is None
     memory.put("a", 1)
-    assert Memory(file).get("a") == 1
+    assert ScreenMemory(file).get("a") == 1
 
 
 def test_a_file_that_another_user_could_have_written_a_link_and_a_fifo_are_not_read(file):
-    Memory(file).put("a", 1)
+    ScreenMemory(file).put("a", 1)
     file.chmod(0o666)
-    assert Memory(file).get("a") is None
+    assert ScreenMemory(file).get("a") is None
     file.chmod(0o600)
     if os.geteuid() == 0:
         os.chown(file, 12345, 12345)
-        assert Memory(file).get("a") is None
+        assert ScreenMemory(file).get("a") is None
     kept = file.with_name("kept.json")
-    Memory(kept).put("a", 1)
+    ScreenMemory(kept).put("a", 1)
     file.unlink()
     file.symlink_to(kept)
-    assert Memory(file).get("a") is None
+    assert ScreenMemory(file).get("a") is None
     file.unlink()
     os.mkfifo(file)
-    assert Memory(file).get("a") is None
+    assert ScreenMemory(file).get("a") is None
 
 
 def test_where_nothing_can_be_written_nothing_is_said(tmp_path):
     (tmp_path / "file").write_text("")
-    memory = Memory(tmp_path / "file" / "screen.json")
+    memory = ScreenMemory(tmp_path / "file" / "screen.json")
     memory.put("a", 1)
     assert memory.get("a") == 1

@@ -11,10 +11,10 @@ from contract.harness import Node, eventually, only_server
 from mpstui.control.mps import MpsControl
 from mpstui.core.model import Snapshot
 from mpstui.node import open_node
-from mpstui.observe.watcher import Collector
+from mpstui.observe.watcher import NodeWatcher
 from mpstui.operations.audit import AuditLog
 from mpstui.operations.daemons import StopDaemon
-from mpstui.operations.runner import Runner
+from mpstui.operations.runner import OperationRunner
 from mpstui.operations.types import ExitStatus, Request, Result
 from mpstui.plan.profile import DaemonProfile, Limits
 from mpstui.plan.settings import drift, in_force
@@ -25,8 +25,8 @@ class Acting:
 
     def __init__(self, node: Node, folder: Path) -> None:
         sources, dirs = open_node((node.pipe_dir,))
-        self.collector = Collector(dirs, sources, log_dirs=(node.log_dir,))
-        self.runner = Runner(self.collector, AuditLog(folder / "audit.jsonl"))
+        self.collector = NodeWatcher(dirs, sources, log_dirs=(node.log_dir,))
+        self.runner = OperationRunner(self.collector, AuditLog(folder / "audit.jsonl"))
         self.pipe_dir = node.pipe_dir
 
     async def look(self) -> Snapshot:

@@ -18,7 +18,7 @@ from mpstui.control import holder as holder_module
 from mpstui.control.answer import Outcome
 from mpstui.control.binary import look
 from mpstui.control.channel import OUTPUT_LIMIT, PROOF, ControlChannel, RawReply
-from mpstui.control.holder import Session
+from mpstui.control.holder import HeldSession
 from mpstui.control.mps import MpsControl
 from mpstui.core.model import SessionHolder
 from mpstui.sim import SimNode, control_binary
@@ -275,11 +275,11 @@ async def test_a_machine_that_is_slow_is_no_reason_not_to_see_that_a_session_sta
 
     one._send = refused  # type: ignore[method-assign]
     who = SessionHolder(4711, "bob", start_ticks=1)
-    one._sessions._find = lambda *_: [Session(who, frozenset({815}))]
+    one._sessions._find = lambda *_: [HeldSession(who, frozenset({815}))]
     answer = await MpsControl(one).get_server_list()
     assert (answer.outcome, answer.holder) == (Outcome.HELD, who)
     inodes = iter(range(1000))
-    one._sessions._find = lambda *_: [Session(who, frozenset({next(inodes)}))]
+    one._sessions._find = lambda *_: [HeldSession(who, frozenset({next(inodes)}))]
     answer = await MpsControl(one).get_server_list()
     assert answer.outcome is Outcome.BUSY, "one after the other"
 

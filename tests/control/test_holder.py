@@ -18,7 +18,7 @@ import pytest
 
 from mpstui.control import holder
 from mpstui.control.channel import describe_holder
-from mpstui.control.holder import HELD_AFTER, Session, SessionWatch, find_sessions
+from mpstui.control.holder import HELD_AFTER, HeldSession, SessionWatch, find_sessions
 from mpstui.core.model import SessionHolder
 from mpstui.observe.procfs import process_key
 
@@ -208,7 +208,7 @@ def test_one_shot_commands_of_others_are_no_held_session(tmp_path: Path) -> None
     clock = Clock()
     shots = iter(range(100, 200))
     watch = SessionWatch(
-        tmp_path, clock=clock, find=lambda *_: [Session(SessionHolder(pid := next(shots)), frozenset({pid}))]
+        tmp_path, clock=clock, find=lambda *_: [HeldSession(SessionHolder(pid := next(shots)), frozenset({pid}))]
     )
     for _ in range(20):
         assert watch.look() == (False, None)

@@ -14,7 +14,7 @@ from mpstui.core.trust import Speaker
 from mpstui.daemons.spec import DaemonSpec, Started
 from mpstui.operations.audit import AuditLog
 from mpstui.operations.daemons import StartDaemon, StopDaemon
-from mpstui.operations.runner import Runner
+from mpstui.operations.runner import OperationRunner
 from mpstui.operations.types import Result
 
 
@@ -45,7 +45,7 @@ async def start(
 ) -> Started:
     """The daemon that was started, or what came of it."""
     node = OneControl(MpsControl(ControlChannel(spec.pipe_dir, binary)))
-    runner = Runner(node, audit, read_only=read_only)
+    runner = OperationRunner(node, audit, read_only=read_only)
     with patch("mpstui.daemons.start.patience", (lambda _: deadline) if deadline is not None else patience):
         result = await runner.execute(StartDaemon().request(spec), Snapshot(0.0))
     if isinstance(result.outcome, Started):
@@ -64,6 +64,6 @@ async def stop(
     progress: Callable[[str], None] = lambda text: None,
     speaker: Callable[[Path], Speaker] | None = None,
 ) -> Result:
-    runner = Runner(OneControl(control), audit, read_only=read_only, speaker=speaker)
+    runner = OperationRunner(OneControl(control), audit, read_only=read_only, speaker=speaker)
     snapshot = Snapshot(0.0, daemons=(daemon,))
     return await runner.execute(StopDaemon().request(daemon, timeout, force=force), snapshot, progress)

@@ -12,7 +12,7 @@ from mpstui.operations.registry import ELSEWHERE, ON_OVERVIEW
 from mpstui.ui.dialogs import DetailsScreen, HelpScreen
 from mpstui.ui.dialogs.commands import ActionCommands
 from mpstui.ui.dialogs.facts import rows_of
-from mpstui.ui.dialogs.widgets import Heading, Row, Sheet
+from mpstui.ui.dialogs.widgets import DetailRow, Heading, Sheet
 
 KEYS = [
     ("client", ProcessKey(4013, 401300)),
@@ -26,7 +26,7 @@ KEYS = [
 
 
 def value(rows, label: str) -> str:
-    return next(row.value for row in rows if isinstance(row, Row) and row.label == label)
+    return next(row.value for row in rows if isinstance(row, DetailRow) and row.label == label)
 
 
 def test_a_client_with_all_that_is_known():
@@ -58,7 +58,7 @@ def test_unknown_is_a_dash_and_never_zero():
     for kind, identity in (("client", ProcessKey(2)), ("server", ProcessKey(1)), ("device", "GPU-x"), ("daemon", PIPE)):
         found = rows_of(snapshot, kind, identity)
         assert found is not None
-        shown = [row.value for row in found[1] if isinstance(row, Row)]
+        shown = [row.value for row in found[1] if isinstance(row, DetailRow)]
         assert shown.count("—") >= 3
         assert not any("None" in text for text in shown)
 
@@ -82,7 +82,7 @@ def test_a_device_names_its_clients_by_their_memory_on_it_alone():
         NOW, daemons=(Daemon(PIPE, servers=(Server(ProcessKey(1), clients=clients),)),), devices=(Device(here),)
     )
     _title, rows = rows_of(shown, "device", here)
-    names = [row.label for row in rows if isinstance(row, Row) and row.label in {"11", "12", "13", "14"}]
+    names = [row.label for row in rows if isinstance(row, DetailRow) and row.label in {"11", "12", "13", "14"}]
     assert names == ["12", "11", "13"]
     assert value(rows, "11").split() == ["2.0", "GiB", "alice", "—"]
     assert value(rows, "13").split() == ["—", "carol", "—"], "not known is not zero"
@@ -92,7 +92,7 @@ def test_a_device_names_its_clients_by_their_memory_on_it_alone():
         NOW, daemons=(Daemon(PIPE, servers=(Server(ProcessKey(1), clients=many),)),), devices=(Device(here),)
     )
     _title, rows = rows_of(shown, "device", here)
-    labels = [row.label for row in rows if isinstance(row, Row)]
+    labels = [row.label for row in rows if isinstance(row, DetailRow)]
     assert labels[:6] == [str(20 + n) for n in range(6)]
     assert labels[-3:] == ["26", "27", "28"], "the others are behind what is said of the device"
 

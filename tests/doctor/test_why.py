@@ -20,7 +20,7 @@ from mpstui.core.trust import Speaker
 from mpstui.core.v3 import Namespace, V3Node, V3Server
 from mpstui.doctor import program
 from mpstui.doctor.program import Inside, Program, Shm, read_program, within
-from mpstui.doctor.why import Answer, Neighbour, _inner, answer
+from mpstui.doctor.why import Diagnosis, Neighbour, _inner, answer
 from mpstui.observe.discovery import file_id
 
 OK = Condition("ok", "none")
@@ -49,7 +49,7 @@ def told(
     daemon: dict[str, Any] | None = None,
     gpu: dict[str, Any] | None = None,
     near: dict[str, Any] | None = None,
-) -> Answer:
+) -> Diagnosis:
     """Of a process that could be a client, and a daemon that would take it, but for what is changed."""
     one = replace(DAEMON, **(daemon or {}))
     beside = Neighbour(one, **{"id": HERE, "namespaces": NAMES, "shm": Shm((5, 5)), **(near or {})})

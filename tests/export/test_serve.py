@@ -20,7 +20,7 @@ from ui.snapshots import NOW, rich
 
 from mpstui.export import serve
 from mpstui.export.metrics import Metrics
-from mpstui.export.serve import Server, listen, url
+from mpstui.export.serve import MetricsServer, listen, url
 from mpstui.export.webconfig import WebConfigError, WebRules, load
 
 HASH = bcrypt.hashpw(b"secret", bcrypt.gensalt(4)).decode()
@@ -36,7 +36,7 @@ class Running:
         self.metrics.take(rich(), NOW)
         self.listening = listen("127.0.0.1:0")
         self.port = self.listening.getsockname()[1]
-        self.server = Server(self.metrics, [self.listening], rules, self.said.append)
+        self.server = MetricsServer(self.metrics, [self.listening], rules, self.said.append)
         self.server.start()
 
     def get(

@@ -16,9 +16,9 @@ from mpstui.cli.past import DRILLS
 from mpstui.core.faults import fault_reports
 from mpstui.node import open_node
 from mpstui.observe.procfs import process_key
-from mpstui.observe.watcher import Collector
+from mpstui.observe.watcher import NodeWatcher
 from mpstui.operations.audit import AuditLog
-from mpstui.operations.runner import Runner
+from mpstui.operations.runner import OperationRunner
 from mpstui.operations.types import Request
 from mpstui.sim import SimNode, drills, modes, serving
 
@@ -28,10 +28,10 @@ PATIENCE = 120.0
 class Drill:
     """A collector and a runner on a drill's node."""
 
-    def __init__(self, folder: Path, collector: Collector) -> None:
+    def __init__(self, folder: Path, collector: NodeWatcher) -> None:
         self.pipe_dir = folder
         self.collector = collector
-        self.runner = Runner(collector, AuditLog(folder / "audit.jsonl"), grace=2.0)
+        self.runner = OperationRunner(collector, AuditLog(folder / "audit.jsonl"), grace=2.0)
 
     async def until(self, condition):
         """Waits until the newest snapshot has what is asked for, and gives it."""
@@ -62,7 +62,7 @@ async def drill(name):
     node = await asyncio.to_thread(SimNode.start, folder, scenario=name)
     try:
         sources, dirs = open_node([folder])
-        collector = Collector(dirs, sources)
+        collector = NodeWatcher(dirs, sources)
         await collector.start()
         try:
             yield Drill(folder, collector)

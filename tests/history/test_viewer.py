@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mpstui import api
-from mpstui.commands import RefusedError, Target, fill
+from mpstui.commands import CommandTarget, RefusedError, fill
 from mpstui.config import CommandSpec
 from mpstui.core.model import Past, Snapshot
 from mpstui.history.log_recording import LogTape
@@ -20,7 +20,7 @@ from mpstui.history.recording import FileSink, MemoryTape, RecordingError
 from mpstui.history.viewer import LiveViewer, Viewer, of_logs
 from mpstui.observe.reducer import NodeState
 from mpstui.operations.registry import ON_OVERVIEW, OPERATIONS
-from mpstui.operations.runner import Runner
+from mpstui.operations.runner import OperationRunner
 from mpstui.operations.types import ExitStatus, Request
 from tests.observe.replay import PIPE, at, running
 from tests.observe.test_reducer import FAULTS
@@ -109,7 +109,7 @@ def test_nothing_is_changed_from_the_past(tape) -> None:
         past = await viewer.prime()
         await viewer.start()
         await shown(viewer, lambda s: True)
-        runner = Runner(viewer, Audit())
+        runner = OperationRunner(viewer, Audit())
         for action in (*ON_OVERVIEW, *OPERATIONS):
             for asked in (past, viewer.snapshot, replace(past, past=None), None):
                 assert runner.unavailable(action, asked, PIPE) == viewer.why
@@ -239,6 +239,6 @@ def test_the_live_screen_goes_back_and_comes_again(monkeypatch) -> None:
 def test_no_command_of_ones_own_is_run_from_the_past(tape) -> None:
     spec = CommandSpec("look", "f9", ("true",))
     shown = Player(tape).at(2e9).snapshot
-    assert fill(spec, shown, Target(PIPE)).words
+    assert fill(spec, shown, CommandTarget(PIPE)).words
     with pytest.raises(RefusedError, match="the past"):
-        fill(spec, replace(shown, past=Past("PAST", 1.0, 0.0, 1.0, False, 1.0, "the past")), Target(PIPE))
+        fill(spec, replace(shown, past=Past("PAST", 1.0, 0.0, 1.0, False, 1.0, "the past")), CommandTarget(PIPE))

@@ -6,14 +6,14 @@ import ctypes
 import struct
 from typing import Any
 
-from mpstui.load.driver import DEFAULT_STREAMS, Arguments, Driver
+from mpstui.load.driver import DEFAULT_STREAMS, Arguments, CudaDriver
 from mpstui.load.workloads import FUNCTIONS, ptx, sphere
 
 
 class Device:
     """A context of its own with the functions of one kernel."""
 
-    def __init__(self, driver: Driver, kernel: str) -> None:
+    def __init__(self, driver: CudaDriver, kernel: str) -> None:
         self.driver = driver
         self.context, _ = driver.create_context(None)
         self.functions = driver.load(ptx(kernel), FUNCTIONS[kernel])
@@ -30,7 +30,7 @@ class Device:
         return pointer
 
 
-def nbody_error(driver: Driver, numpy: Any, count: int = 1024, first: int = 256) -> float:
+def nbody_error(driver: CudaDriver, numpy: Any, count: int = 1024, first: int = 256) -> float:
     """Largest error of an acceleration, relative to the mean one; bodies from ``first`` on, around the end."""
     data = sphere(count)
     with Device(driver, "nbody") as device:
@@ -53,7 +53,7 @@ def nbody_error(driver: Driver, numpy: Any, count: int = 1024, first: int = 256)
     return float(numpy.abs(got - wanted).max() / scale)
 
 
-def triad_error(driver: Driver, numpy: Any, words: int = 4 * 1024 * 3 + 777) -> float:
+def triad_error(driver: CudaDriver, numpy: Any, words: int = 4 * 1024 * 3 + 777) -> float:
     """Largest error of an element; a number of words that fills no chunk, and blocks that go round several times."""
     random = numpy.random.default_rng(1)
     b, c = (random.random(4 * words, dtype="f4") for _ in range(2))
@@ -69,7 +69,7 @@ def triad_error(driver: Driver, numpy: Any, words: int = 4 * 1024 * 3 + 777) -> 
     return float(numpy.abs(got - (b + numpy.float32(0.5) * c)).max())
 
 
-def copy_error(driver: Driver, size: int = 1 << 20) -> int:
+def copy_error(driver: CudaDriver, size: int = 1 << 20) -> int:
     """Bytes that differ after a way through pinned memory, the device, a second stream, and pinned memory again."""
     with Device(driver, "small") as device:
         hosts, streams = [driver.pinned(size) for _ in range(2)], [driver.stream(), driver.stream(blocking=True)]
@@ -92,7 +92,7 @@ def copy_error(driver: Driver, size: int = 1 << 20) -> int:
     return sum(one != other for one, other in zip(sent, got, strict=True))
 
 
-def fma_error(driver: Driver, numpy: Any, steps: int = 100) -> float:
+def fma_error(driver: CudaDriver, numpy: Any, steps: int = 100) -> float:
     """Largest relative error of a thread's sum of eight chains."""
     with Device(driver, "fma") as device:
         out = device.put(bytes(256 * 4))

@@ -21,7 +21,7 @@ from mpstui.cli import experiment, load, loadoptions
 from mpstui.load import stopping
 from mpstui.node import open_node
 from mpstui.observe.sources import NodeSources
-from mpstui.observe.watcher import Collector
+from mpstui.observe.watcher import NodeWatcher
 from mpstui.sim import SimNode
 
 from .conftest import DEADLINE, processes_with
@@ -386,7 +386,7 @@ async def shown_by(node: SimNode, sources: NodeSources) -> int | None:
     """Wait until the daemon tells of a client; its user's number."""
     end = time.monotonic() + DEADLINE
     while time.monotonic() < end:
-        snapshot = await Collector((node.pipe_dir,), sources).once()
+        snapshot = await NodeWatcher((node.pipe_dir,), sources).once()
         if snapshot.daemons and (there := list(snapshot.daemons[0].clients())):
             return there[0].uid
     raise TimeoutError("the daemon tells of no client")

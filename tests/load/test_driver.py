@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from mpstui.load.driver import Driver, NoDriver
+from mpstui.load.driver import CudaDriver, NoDriver
 
 SEARCH = '"cuda" is an NVIDIA driver library and can only be found via system search. Ensure that it is installed.'
 
@@ -34,7 +34,7 @@ def fails(text: str) -> SimpleNamespace:
 def test_no_driver_is_told(monkeypatch: pytest.MonkeyPatch, bindings: object, kind: str, text: str) -> None:
     monkeypatch.setattr("mpstui.load.driver.importlib.import_module", lambda _name: bindings)
     with pytest.raises(NoDriver) as told:
-        Driver()
+        CudaDriver()
     error = told.value.error
     assert (error.kind, error.text) == (kind, text)
     assert error.remedy

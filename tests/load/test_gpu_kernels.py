@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mpstui.load.driver import CudaError, Driver, NoDriver
+from mpstui.load.driver import CudaDriver, CudaError, NoDriver
 
 from .reference import copy_error, fma_error, nbody_error, triad_error
 
@@ -12,24 +12,24 @@ pytestmark = pytest.mark.gpu
 
 
 @pytest.fixture(scope="module")
-def driver() -> Driver:
+def driver() -> CudaDriver:
     try:
-        return Driver()
+        return CudaDriver()
     except (NoDriver, CudaError) as error:
         pytest.skip(str(error))
 
 
-def test_accelerations(driver: Driver) -> None:
+def test_accelerations(driver: CudaDriver) -> None:
     assert nbody_error(driver, pytest.importorskip("numpy")) < 1e-3
 
 
-def test_triad(driver: Driver) -> None:
+def test_triad(driver: CudaDriver) -> None:
     assert triad_error(driver, pytest.importorskip("numpy")) < 1e-6
 
 
-def test_copies(driver: Driver) -> None:
+def test_copies(driver: CudaDriver) -> None:
     assert copy_error(driver) == 0
 
 
-def test_fma(driver: Driver) -> None:
+def test_fma(driver: CudaDriver) -> None:
     assert fma_error(driver, pytest.importorskip("numpy")) < 1e-5

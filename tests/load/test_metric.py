@@ -21,8 +21,8 @@ from mpstui.cli.report import ReportError, _ticks, check_report, page, write_rep
 from mpstui.core.text import four_digits
 from mpstui.load.experiments import metric_verdict
 from mpstui.load.protocol import fold
-from mpstui.load.results import Outcome, Plot, Point
-from mpstui.load.runner import Runner
+from mpstui.load.results import ExperimentResult, Plot, PlotPoint
+from mpstui.load.runner import LoadRun
 from mpstui.load.spread import Spread
 from mpstui.load.types import LoadSpec, WorkerReport
 from mpstui.load.utilisation import Use
@@ -92,7 +92,7 @@ async def test_a_program_that_says_nothing_of_it_is_told_so(
     ],
 )
 def test_a_metric_that_is_no_finite_number_is_no_metric(line: str, metric: str, said: str) -> None:
-    runner = Runner(SimpleNamespace(order=SimpleNamespace(metric=metric)))
+    runner = LoadRun(SimpleNamespace(order=SimpleNamespace(metric=metric)))
     runner._measure(f"{line}\n".encode())
     assert (list(runner.metrics), runner.no_metric) == ([], said)
     runner._measure(f"images/s: 12\n{line}\n".encode())
@@ -204,7 +204,7 @@ def test_a_gain_counts_where_the_repeats_are_apart() -> None:
 
 
 USE = Use("<s>", [{"sm_utilization": [40.0], "power_watts": [300.0]}, {"sm_utilization": [60.0]}])
-RESULT = Outcome(
+RESULT = ExperimentResult(
     "x",
     "<script>alert(1)</script>",
     ("<x>",),
@@ -214,9 +214,15 @@ RESULT = Outcome(
     ("<note>",),
     (USE,),
     (
-        Plot("<ms>", (Point("<a>", Spread(2.0, 1.0, 3.0), "<with>"), Point("<a>", Spread(4.0, 4.0, 4.0), "off"))),
-        Plot("TFLOP/s", (Point(6.0, Spread(3.0, 3.0, 3.0)), Point(100.0, Spread(65.0, 60.0, 66.0))), "threads (%)"),
-        Plot("nothing", (Point("a", Spread(0.0, 0.0, 0.0)),)),
+        Plot(
+            "<ms>", (PlotPoint("<a>", Spread(2.0, 1.0, 3.0), "<with>"), PlotPoint("<a>", Spread(4.0, 4.0, 4.0), "off"))
+        ),
+        Plot(
+            "TFLOP/s",
+            (PlotPoint(6.0, Spread(3.0, 3.0, 3.0)), PlotPoint(100.0, Spread(65.0, 60.0, 66.0))),
+            "threads (%)",
+        ),
+        Plot("nothing", (PlotPoint("a", Spread(0.0, 0.0, 0.0)),)),
         Plot("nobody", ()),
     ),
 )
@@ -267,7 +273,7 @@ def test_a_report_says_what_the_terminal_says_and_names_the_axes_of_its_plots() 
 )
 def test_a_plots_figures_are_written_as_in_its_table(value: float, text: str) -> None:
     assert four_digits(value) == text
-    plot = Plot("runs/min", (Point("a", Spread.of([value or 1.0])),))
+    plot = Plot("runs/min", (PlotPoint("a", Spread.of([value or 1.0])),))
     assert not re.search(r">[0-9.]+e[+][0-9]+<", page(replace(RESULT, plots=(plot,)), ABOUT))
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from mpstui.cli import experiment
 from mpstui.load import experiments
-from mpstui.load.experiments import Outcome, oversubscribe, priority
+from mpstui.load.experiments import ExperimentResult, oversubscribe, priority
 from mpstui.load.measure import Lab
 from mpstui.load.types import LoadSpec, WorkerReport
 from mpstui.observe.sources import NodeSources
@@ -68,7 +68,7 @@ async def test_who_waits_is_said_where_the_repeats_are_apart_alone(monkeypatch: 
         ]
 
     asked = stand_in(monkeypatch, measured(0.004))
-    outcome: Outcome = await priority(lab([]))
+    outcome: ExperimentResult = await priority(lab([]))
     assert [[spec.priority for spec in specs] for specs in asked[:3]] == [[0, 0], [0, 1], [0, 1]]
     assert [[spec.stream_priority for spec in specs] for specs in asked[:3]] == [[None] * 2, [None] * 2, [None, -3]]
     assert outcome.verdict == (

@@ -10,8 +10,8 @@ import pytest
 
 from mpstui.load import worker as worker_module
 from mpstui.load.client import client_environment
-from mpstui.load.driver import Arguments, CudaError, Driver
-from mpstui.load.worker import Worker, explain
+from mpstui.load.driver import Arguments, CudaDriver, CudaError
+from mpstui.load.worker import KernelWorker, explain
 
 from .fakes import MIB, FakeChannel, FakeDriver, order
 from .test_worker import stop_after, work
@@ -111,7 +111,7 @@ def test_no_room_for_pinned_memory_is_told_as_such() -> None:
 
     asked = order("fma", copies=MIB)
     with pytest.raises(CudaError) as raised:
-        Worker(cast(Any, Full()), cast(Any, FakeChannel()), asked).run()
+        KernelWorker(cast(Any, Full()), cast(Any, FakeChannel()), asked).run()
     said = explain(raised.value, asked, has_context=True)
     assert said.text == "CUDA error 2: no pinned memory of the host (cuMemHostAlloc)"
     assert "/dev/shm" in said.remedy
@@ -191,7 +191,7 @@ def test_the_driver_is_called_as_the_bindings_have_it(monkeypatch: pytest.Monkey
         **{name: function(name) for name in SIGNATURES},
     )
     monkeypatch.setattr("mpstui.load.driver.importlib.import_module", lambda _name: bindings)
-    driver = Driver()
+    driver = CudaDriver()
     assert driver.stream() == 77
     assert driver.stream(blocking=True) == 77
     host = driver.pinned(4096)

@@ -18,7 +18,7 @@ from mpstui.control.mps import MpsControl
 from mpstui.core.partition import even_levels
 from mpstui.extras import how_to_install
 from mpstui.load.client import NO_DAEMON_DIRECTORY, WorkerProcess, client_environment, worker_order
-from mpstui.load.runner import Runner
+from mpstui.load.runner import LoadRun
 from mpstui.load.supervisor import Supervisor, memory_of, shorten
 from mpstui.load.types import LoadSpec, WorkerError, WorkerReport
 from mpstui.observe.sources import NvmlSample
@@ -251,7 +251,7 @@ def test_last_words_that_are_read_after_the_end_are_told_too(monkeypatch: pytest
 
     monkeypatch.setattr("mpstui.load.runner.threading", SimpleNamespace(Thread=Late))
     monkeypatch.setattr("mpstui.load.runner.descendants", list)  # of this process, which has others than the command
-    Runner(told).run()  # type: ignore[arg-type]
+    LoadRun(told).run()  # type: ignore[arg-type]
     awaited.set()
     assert [error.text for error in told.failed] == ["the command ended with exit status 3: last words"]
 

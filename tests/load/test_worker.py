@@ -9,15 +9,15 @@ from typing import Any, cast
 import pytest
 
 from mpstui.load.driver import CudaError
-from mpstui.load.worker import Worker, explain
-from mpstui.load.workloads import NBody, Share, Triad, sphere
+from mpstui.load.worker import KernelWorker, explain
+from mpstui.load.workloads import ContextShare, NBody, Triad, sphere
 
 from .fakes import MIB, Ended, FakeChannel, FakeDriver, order
 
 
-def work(driver: FakeDriver, channel: FakeChannel, **values: Any) -> Worker:
+def work(driver: FakeDriver, channel: FakeChannel, **values: Any) -> KernelWorker:
     """Run a worker to its end."""
-    worker = Worker(cast(Any, driver), cast(Any, channel), order(**values))
+    worker = KernelWorker(cast(Any, driver), cast(Any, channel), order(**values))
     with pytest.raises(Ended):
         worker.run()
     return worker
@@ -123,7 +123,7 @@ def test_the_illegal_store_comes_when_asked_for() -> None:
         if channel.looks == 3:
             channel.commands.append({"type": "fault"})
 
-    worker = Worker(cast(Any, FakeDriver()), cast(Any, FakeChannel(script)), order("illegal"))
+    worker = KernelWorker(cast(Any, FakeDriver()), cast(Any, FakeChannel(script)), order("illegal"))
     with pytest.raises(CudaError) as raised:
         worker.run()
     assert raised.value.code == 700
@@ -132,7 +132,7 @@ def test_the_illegal_store_comes_when_asked_for() -> None:
 def test_a_limit_too_small_for_a_context_is_told_as_such() -> None:
     driver = FakeDriver(memory=50 * MIB)
     asked = order("fma", memory_limited=True)
-    worker = Worker(cast(Any, driver), cast(Any, FakeChannel()), asked)
+    worker = KernelWorker(cast(Any, driver), cast(Any, FakeChannel()), asked)
     with pytest.raises(CudaError) as raised:
         worker.run()
     said = explain(raised.value, asked, bool(worker.shares))
@@ -145,7 +145,7 @@ def test_arrays_of_the_triad_fit_into_the_budget() -> None:
     driver = FakeDriver(memory=700 * MIB)
     driver.create_context(None)
     load = Triad(cast(Any, driver), budget=600 * MIB)
-    load.enter(Share(1, 132, {"triad": ("triad", 1)}))
+    load.enter(ContextShare(1, 132, {"triad": ("triad", 1)}))
     assert load.memory == 600 * MIB
     assert load.launch() == 600 * MIB
     load.leave()
@@ -156,7 +156,7 @@ def test_every_body_is_accelerated_once_a_step() -> None:
     driver = FakeDriver()
     driver.create_context(None)
     load = NBody(cast(Any, driver), bodies=4096)
-    load.enter(Share(1, 6, {name: (name, 1) for name in ("accelerate", "advance")}))
+    load.enter(ContextShare(1, 6, {name: (name, 1) for name in ("accelerate", "advance")}))
     done = [load.launch() for _ in range(2)]
     assert sum(done) == 4096.0 * 4096
     assert [name for name, _, _ in driver.launched] == ["accelerate", "accelerate", "advance"]

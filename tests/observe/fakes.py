@@ -12,7 +12,7 @@ from mpstui.control.wire import ClientContext, DeviceClients, DeviceQuery, Queri
 from mpstui.core.model import Device, ProcessKey
 from mpstui.observe.discovery import Place
 from mpstui.observe.sources import NodeSources, NvmlSample, ProcessFacts
-from mpstui.observe.watcher import Collector
+from mpstui.observe.watcher import NodeWatcher
 
 UUID = "GPU-c6233a33-3507-69ef-fed3-0090a2cbc745"
 
@@ -165,7 +165,7 @@ class Node:
         if logs:
             self.log("control", "Starting control daemon using socket /tmp/mps_0/control", "NEW SERVER 634: Ready")
             self.log("server", "Startup", "Active Threads Percentage set to 100.0", "Server has started")
-        self.collector = Collector(
+        self.collector = NodeWatcher(
             [folder],
             NodeSources(False, ("none",), self.nvml, self.processes),
             patience=patience,

@@ -11,7 +11,7 @@ import pytest
 from mpstui.core.activity import activity_look, rate_text, short_rate, sparkline
 from mpstui.core.model import Activity, Client, Daemon, OutsideClient, ProcessKey, Server, Snapshot
 from mpstui.fields import CLIENT, View
-from mpstui.observe.activity import BUDGET, ActivityLog, ActivityWatch, Window
+from mpstui.observe.activity import BUDGET, ActivityLog, ActivityWatch, ActivityWindow
 from mpstui.observe.problems import idle_clients
 from mpstui.observe.sources import LaunchReading
 from tests.observe.fakes import FakeClock
@@ -97,7 +97,7 @@ async def test_a_look_counts_for_so_long_and_detaches() -> None:
 
 async def test_where_counting_costs_nothing_it_goes_on_and_no_launch_is_missed() -> None:
     watch, source, clock = watching({A: 1000.0, B: 0.0})
-    windows: list[Window] = []
+    windows: list[ActivityWindow] = []
     task = asyncio.create_task(watch.watch(windows.append))
     await settle(lambda: len(windows) > 50)
     assert source.attached
@@ -111,7 +111,7 @@ async def test_where_counting_costs_nothing_it_goes_on_and_no_launch_is_missed()
 @pytest.mark.parametrize("rate", [20_000.0, 150_000.0, 208_000.0, 1e7])
 async def test_the_busiest_client_loses_no_more_than_the_budget(rate: float) -> None:
     watch, source, clock = watching({A: rate, B: 10.0})
-    windows: list[Window] = []
+    windows: list[ActivityWindow] = []
     task = asyncio.create_task(watch.watch(windows.append))
     await settle(lambda: len(windows) > 20)
     task.cancel()
@@ -124,7 +124,7 @@ async def test_the_busiest_client_loses_no_more_than_the_budget(rate: float) -> 
 
 async def test_a_look_while_it_is_watched_shares_the_counters() -> None:
     watch, source, _clock = watching({A: 208_000.0})
-    windows: list[Window] = []
+    windows: list[ActivityWindow] = []
     task = asyncio.create_task(watch.watch(windows.append))
     looked = await watch.look(1.0)
     assert looked.launches[A] == pytest.approx(208_000 * looked.seconds, rel=0.01)
@@ -145,16 +145,16 @@ async def test_a_kernel_that_refuses_is_told_and_raises_nothing_in_a_look() -> N
 
 def test_idle_is_told_from_the_last_launch_or_from_the_first_look() -> None:
     log = ActivityLog()
-    assert log.add(Window(100.0, 2.0, {A: 20, B: 0}, {C: "why not"})) == {
+    assert log.add(ActivityWindow(100.0, 2.0, {A: 20, B: 0}, {C: "why not"})) == {
         A: Activity(10.0, (10.0,), None, True, None),
         B: Activity(0.0, (0.0,), 98.0, False, 1.0),
         C: Activity(why="why not"),
     }
-    later = log.add(Window(120.0, 2.0, {A: 0, B: 0}, {}))
+    later = log.add(ActivityWindow(120.0, 2.0, {A: 0, B: 0}, {}))
     assert later[A] == Activity(0.0, (10.0, 0.0), 100.0, True, 0.1)
     assert later[B].watched == pytest.approx(4 / 22, abs=0.01)
-    assert log.add(Window(130.0, 1.0, {B: 1}, {}))[B].idle_since is None
-    assert log.add(Window(140.0, 1.0, {A: 0}, {}))[A].idle_since == 139.0, "it was forgotten meanwhile"
+    assert log.add(ActivityWindow(130.0, 1.0, {B: 1}, {}))[B].idle_since is None
+    assert log.add(ActivityWindow(140.0, 1.0, {A: 0}, {}))[A].idle_since == 139.0, "it was forgotten meanwhile"
 
 
 def test_an_idle_client_that_holds_memory_is_a_problem_after_the_threshold_alone() -> None:

@@ -14,7 +14,7 @@ from mpstui.control.wire import QueriedDevice
 from mpstui.core.model import ProcessKey
 from mpstui.observe import watcher as watcher_module
 from mpstui.observe.logs import HISTORY_BYTES, Wakeups
-from mpstui.observe.sources import Worker
+from mpstui.observe.sources import BlockingCalls
 from tests.observe.fakes import UUID, AtOnce, FakeNvml, Node
 
 
@@ -250,7 +250,7 @@ async def test_a_daemon_that_goes_and_comes(node):
 
 
 async def test_hanging_nvml_stops_nothing(node):
-    node.collector._gpu = Worker("hung")
+    node.collector._gpu = BlockingCalls("hung")
     node.nvml.gate.clear()
     node.connect(700)
     await node.settled()
@@ -260,7 +260,7 @@ async def test_hanging_nvml_stops_nothing(node):
 
 async def test_hanging_nvml_is_said_on_the_screen(tmp_path):
     node = Node(tmp_path, patience=0.05)
-    node.collector._gpu = Worker("hung")
+    node.collector._gpu = BlockingCalls("hung")
     node.nvml.gate.clear()
     await node.collector.start()
     await node.until(lambda: node.collector.snapshot and "hung" in (node.collector.snapshot.nvml_detail or ""))
@@ -386,7 +386,7 @@ async def test_a_client_is_never_shown_under_two_identities(tmp_path):
 
 async def test_a_slow_user_directory_does_not_hold_the_screen_up(node):
     await node.settled()
-    node.collector._files = Worker("slow")
+    node.collector._files = BlockingCalls("slow")
     released = threading.Event()
     read = node.processes.facts
     node.processes.facts = lambda pids: (released.wait(120), read(pids))[1]

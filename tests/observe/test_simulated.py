@@ -11,7 +11,7 @@ import pytest
 
 from mpstui.observe.procfs import ProcProcesses
 from mpstui.observe.sources import NodeSources
-from mpstui.observe.watcher import Collector
+from mpstui.observe.watcher import NodeWatcher
 from mpstui.sim import SimNode, SimNvml, SimProcesses, control_binary
 
 
@@ -23,7 +23,7 @@ class Watched:
         sources = NodeSources(
             True, control_binary(), SimNvml(node.pipe_dir), SimProcesses(node.pipe_dir, ProcProcesses())
         )
-        self.collector = Collector([node.pipe_dir], sources)
+        self.collector = NodeWatcher([node.pipe_dir], sources)
         self._news = asyncio.Event()
         self.collector.subscribe(lambda snapshot: self._news.set())
 

@@ -85,9 +85,9 @@ async def test_the_simulated_driver_is_heard_by_the_collector_and_let_go(tmp_pat
     watched = Watched(node)
     try:
         from mpstui.node import open_node
-        from mpstui.observe.watcher import Collector
+        from mpstui.observe.watcher import NodeWatcher
 
-        watched.collector = Collector([node.pipe_dir], open_node([node.pipe_dir])[0])
+        watched.collector = NodeWatcher([node.pipe_dir], open_node([node.pipe_dir])[0])
         watched.collector.subscribe(lambda snapshot: watched._news.set())
         await watched.collector.start()
         one, other = await watched.spawn("busy"), await watched.spawn("busy")

@@ -20,7 +20,7 @@ from mpstui.operations import rescue
 from mpstui.operations.audit import AuditLog
 from mpstui.operations.registry import operation, preview
 from mpstui.operations.rescue import targets
-from mpstui.operations.runner import Runner
+from mpstui.operations.runner import OperationRunner
 from mpstui.operations.types import ExitStatus, Request
 from tests.operations.fakes import PIPE, FakeControl, FakeNode, client, node
 
@@ -68,7 +68,7 @@ def runner(snapshot, folder, grace=5.0, **options):
     )
     if daemon.health != "ok":
         control.answers["get_server_list"] = Outcome(daemon.health)
-    return Runner(FakeNode(snapshot, control), AuditLog(folder / "audit.jsonl"), grace=grace, **options)
+    return OperationRunner(FakeNode(snapshot, control), AuditLog(folder / "audit.jsonl"), grace=grace, **options)
 
 
 async def test_those_hit_are_ended_and_nobody_else(start, tmp_path):

@@ -18,7 +18,7 @@ from mpstui.observe.procfs import read_stat
 from mpstui.operations.audit import AuditLog, default_path
 from mpstui.operations.limits import SetPinnedMemLimit
 from mpstui.operations.registry import OPERATIONS, operation
-from mpstui.operations.runner import Runner
+from mpstui.operations.runner import OperationRunner
 from mpstui.operations.types import ExitStatus, Request
 
 from .fakes import PIPE, FakeNode, client, node
@@ -62,7 +62,7 @@ def start(processes: list[subprocess.Popen[str]], program: str) -> ProcessKey:
 
 async def test_a_value_is_read_back_and_the_read_value_is_reported(audit: AuditLog) -> None:
     fake = FakeNode(node())
-    result = await Runner(fake, audit).execute(
+    result = await OperationRunner(fake, audit).execute(
         Request("set_active_thread_percentage", PIPE, "33.3"), node(), lambda text: None
     )
     assert result.status is ExitStatus.DONE
@@ -79,7 +79,7 @@ async def test_a_value_is_read_back_and_the_read_value_is_reported(audit: AuditL
 
 async def test_a_percentage_between_two_that_can_be_printed_is_in_force(audit: AuditLog) -> None:
     for typed, printed in (("31.25", "31.2"), ("18.75", "18.8")):  # each is 0.05 off, and in floats a little more
-        result = await Runner(FakeNode(node()), audit).execute(
+        result = await OperationRunner(FakeNode(node()), audit).execute(
             Request("set_active_thread_percentage", PIPE, typed), node()
         )
         assert (result.status, result.message) == (ExitStatus.DONE, f"in force: {printed} %")
@@ -114,7 +114,7 @@ async def test_a_value_that_was_ignored_in_silence_is_an_error(
 ) -> None:
     fake = FakeNode(node())
     fake.control.deaf = True
-    result = await Runner(fake, audit).execute(Request(name, PIPE, value, None, device), node())
+    result = await OperationRunner(fake, audit).execute(Request(name, PIPE, value, None, device), node())
     assert result.status is ExitStatus.REFUSED_BY_DAEMON
     assert "did not take it" in result.message
     assert (fake.refreshed, fake.proved) == (1, 0)
@@ -137,7 +137,7 @@ async def test_each_outcome_has_its_exit_status_and_claims_no_more_than_is_known
 ) -> None:
     fake = FakeNode(node())
     fake.control.answers["set_default_active_thread_percentage"] = outcome
-    result = await Runner(fake, audit).execute(Request("set_active_thread_percentage", PIPE, "25"), node())
+    result = await OperationRunner(fake, audit).execute(Request("set_active_thread_percentage", PIPE, "25"), node())
     assert result.status is status
     assert result.message == f"it said {outcome.value}"
     assert known in result.details[0]
@@ -145,7 +145,7 @@ async def test_each_outcome_has_its_exit_status_and_claims_no_more_than_is_known
 
 async def test_read_only_refuses_in_the_action_layer_too(audit: AuditLog) -> None:
     fake = FakeNode(node())
-    runner = Runner(fake, audit, read_only=True)
+    runner = OperationRunner(fake, audit, read_only=True)
     for each in OPERATIONS:
         assert runner.unavailable(each, node(), PIPE, [ProcessKey(643, 1)]) == "mpstui runs read-only"
         request = Request(each.id, PIPE, "1", None, "0", (ProcessKey(643, 1),))
@@ -157,7 +157,7 @@ async def test_read_only_refuses_in_the_action_layer_too(audit: AuditLog) -> Non
 
 async def test_the_newest_snapshot_is_checked_not_the_one_that_was_shown(audit: AuditLog) -> None:
     fake = FakeNode(node(client(700)))
-    result = await Runner(fake, audit).execute(
+    result = await OperationRunner(fake, audit).execute(
         Request("terminate_client", PIPE, clients=(ProcessKey(643, 1),)), node(client(643))
     )
     assert result.status is ExitStatus.REFUSED_BY_SAFETY_RULE
@@ -171,7 +171,9 @@ async def test_the_safe_kill_terminates_first_and_then_signals(
     fake = FakeNode(node(client(key.pid, ticks=key.start_ticks)))
     fake.control.listed = (key.pid,)
     said: list[str] = []
-    result = await Runner(fake, audit).execute(Request("terminate_and_kill", PIPE, clients=(key,)), node(), said.append)
+    result = await OperationRunner(fake, audit).execute(
+        Request("terminate_and_kill", PIPE, clients=(key,)), node(), said.append
+    )
     assert result.status is ExitStatus.DONE, result
     assert fake.control.sent == ["get_client_list 634", f"terminate_client 634 {key.pid}"]
     assert said[:2] == [f"terminate_client 634 {key.pid}", f"SIGTERM {key.pid}"]
@@ -184,7 +186,9 @@ async def test_a_process_that_ignores_sigterm_gets_sigkill(
     key = start(processes, STUBBORN)
     fake = FakeNode(node(client(key.pid, ticks=key.start_ticks)))
     fake.control.listed = (key.pid,)
-    result = await Runner(fake, audit, grace=0.05).execute(Request("terminate_and_kill", PIPE, clients=(key,)), node())
+    result = await OperationRunner(fake, audit, grace=0.05).execute(
+        Request("terminate_and_kill", PIPE, clients=(key,)), node()
+    )
     assert result.status is ExitStatus.DONE
     assert "SIGKILL" in result.details[0]
     assert processes[0].wait() == -signal.SIGKILL
@@ -198,7 +202,9 @@ async def test_a_terminate_that_fails_does_not_go_on_to_a_kill(
     fake = FakeNode(node(*(client(k.pid, ticks=k.start_ticks) for k in (first, second))))
     fake.control.listed = (first.pid, second.pid)
     fake.control.answers["terminate_client"] = outcome
-    result = await Runner(fake, audit).execute(Request("terminate_and_kill", PIPE, clients=(first, second)), node())
+    result = await OperationRunner(fake, audit).execute(
+        Request("terminate_and_kill", PIPE, clients=(first, second)), node()
+    )
     assert not result.done
     assert [p.poll() for p in processes] == [None, None]
     assert ("may still be carried out" in result.message) is (outcome is Outcome.BLOCKED)
@@ -216,10 +222,10 @@ async def test_terminate_is_never_sent_twice_even_by_the_next_mpstui(
     fake.control.listed = (key.pid,)
     fake.control.answers["terminate_client"] = Outcome.BLOCKED
     request = Request("terminate_client", PIPE, clients=(key,))
-    runner = Runner(fake, audit)
+    runner = OperationRunner(fake, audit)
     assert (await runner.execute(request, node())).status is ExitStatus.NO_ANSWER
     assert (await runner.execute(request, node())).status is ExitStatus.REFUSED_BY_SAFETY_RULE
-    assert (await Runner(fake, audit).execute(request, node())).status is ExitStatus.REFUSED_BY_SAFETY_RULE
+    assert (await OperationRunner(fake, audit).execute(request, node())).status is ExitStatus.REFUSED_BY_SAFETY_RULE
     assert fake.control.sent.count(f"terminate_client 634 {key.pid}") == 1
 
 
@@ -231,9 +237,9 @@ async def test_a_terminate_that_the_daemon_did_not_take_may_be_tried_again(
     fake.control.listed = (key.pid,)
     fake.control.answers["terminate_client"] = Outcome.HELD
     request = Request("terminate_client", PIPE, clients=(key,))
-    assert (await Runner(fake, audit).execute(request, node())).status is ExitStatus.NO_ANSWER
+    assert (await OperationRunner(fake, audit).execute(request, node())).status is ExitStatus.NO_ANSWER
     fake.control.answers.clear()
-    assert (await Runner(fake, audit).execute(request, node())).status is ExitStatus.DONE
+    assert (await OperationRunner(fake, audit).execute(request, node())).status is ExitStatus.DONE
 
 
 async def test_a_client_that_the_daemon_does_not_list_is_left_alone(
@@ -242,7 +248,7 @@ async def test_a_client_that_the_daemon_does_not_list_is_left_alone(
     key = start(processes, MEEK)
     fake = FakeNode(node(client(key.pid, ticks=key.start_ticks)))
     fake.control.listed = ()
-    result = await Runner(fake, audit).execute(Request("terminate_and_kill", PIPE, clients=(key,)), node())
+    result = await OperationRunner(fake, audit).execute(Request("terminate_and_kill", PIPE, clients=(key,)), node())
     assert result.status is ExitStatus.REFUSED_BY_SAFETY_RULE
     assert fake.control.sent == ["get_client_list 634"]
     assert processes[0].poll() is None
@@ -253,7 +259,7 @@ async def test_a_reused_pid_is_left_alone(audit: AuditLog, processes: list[subpr
     old = ProcessKey(key.pid, (key.start_ticks or 0) - 1)
     fake = FakeNode(node(client(old.pid, ticks=old.start_ticks)))
     fake.control.listed = (key.pid,)
-    result = await Runner(fake, audit).execute(Request("terminate_and_kill", PIPE, clients=(old,)), node())
+    result = await OperationRunner(fake, audit).execute(Request("terminate_and_kill", PIPE, clients=(old,)), node())
     assert result.status is ExitStatus.REFUSED_BY_SAFETY_RULE
     assert fake.control.sent == []
     assert processes[0].poll() is None
@@ -262,7 +268,7 @@ async def test_a_reused_pid_is_left_alone(audit: AuditLog, processes: list[subpr
 async def test_a_full_disk_does_not_stop_the_admin_but_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     fake = FakeNode(node())
-    result = await Runner(fake, AuditLog(tmp_path / "file" / "audit.jsonl")).execute(
+    result = await OperationRunner(fake, AuditLog(tmp_path / "file" / "audit.jsonl")).execute(
         Request("set_client_priority", PIPE, "1"), node()
     )
     assert result.status is ExitStatus.DONE
@@ -299,7 +305,7 @@ async def test_two_that_end_the_same_client_at_once_send_one_terminate(
     fake = FakeNode(node(client(key.pid, ticks=key.start_ticks)))
     fake.control.listed = (key.pid,)
     fake.control.yields = True
-    runner, request = Runner(fake, audit), Request("terminate_client", PIPE, clients=(key,))
+    runner, request = OperationRunner(fake, audit), Request("terminate_client", PIPE, clients=(key,))
     both = await asyncio.gather(runner.execute(request, node()), runner.execute(request, node()))
     assert fake.control.sent.count(f"terminate_client 634 {key.pid}") == 1
     assert sorted(result.status for result in both) == [ExitStatus.DONE, ExitStatus.REFUSED_BY_SAFETY_RULE]
@@ -321,7 +327,9 @@ async def test_what_somebody_else_terminates_meanwhile_is_not_terminated_again(
             fake.snapshot = node(alive[0], client(second.pid, ticks=second.start_ticks, terminate_requested=True))
 
     fake.control.on_send = sent
-    result = await Runner(fake, audit).execute(Request("terminate_client", PIPE, clients=(first, second)), node())
+    result = await OperationRunner(fake, audit).execute(
+        Request("terminate_client", PIPE, clients=(first, second)), node()
+    )
     assert result.status is ExitStatus.REFUSED_BY_SAFETY_RULE
     assert [c for c in fake.control.sent if c.startswith("terminate")] == [f"terminate_client 634 {first.pid}"]
 
@@ -340,7 +348,7 @@ async def test_one_that_goes_while_the_others_are_ended_is_known_by_what_was_kno
             fake.snapshot = node(clients[0])
 
     fake.control.on_send = goes
-    result = await Runner(fake, audit).execute(Request("terminate_client", PIPE, clients=keys), node())
+    result = await OperationRunner(fake, audit).execute(Request("terminate_client", PIPE, clients=keys), node())
     assert [line.split()[0] for line in result.details] == [str(key.pid) for key in keys]
     assert [command for command in fake.control.sent if "terminate" in command] == [
         f"terminate_client 634 {keys[0].pid}"

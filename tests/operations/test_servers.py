@@ -16,7 +16,7 @@ from mpstui.load.types import LoadSpec
 from mpstui.operations.audit import AuditLog
 from mpstui.operations.load import Again, RestartLoad, RunExperiment, Start, StartLoad
 from mpstui.operations.registry import OPERATIONS, VERBS, operation, preview
-from mpstui.operations.runner import Runner
+from mpstui.operations.runner import OperationRunner
 from mpstui.operations.types import Danger, ExitStatus, Request
 
 from .fakes import GPU, OTHER_GPU, PIPE, FakeControl, FakeNode, client, node
@@ -35,7 +35,7 @@ def of_server(snapshot: Snapshot, **changes: object) -> Snapshot:
 
 async def execute(folder: Path, fake: FakeNode, request: Request, **options: object):
     assert fake.snapshot
-    return await Runner(fake, AuditLog(folder / "audit.jsonl"), **options).execute(request, fake.snapshot)
+    return await OperationRunner(fake, AuditLog(folder / "audit.jsonl"), **options).execute(request, fake.snapshot)
 
 
 def test_by_force_its_clients_are_hit_and_without_it_they_are_waited_for() -> None:
@@ -158,7 +158,9 @@ async def test_a_command_that_is_not_carried_out_has_its_status(
 
 async def test_it_is_not_done_when_it_cannot_be_written_down(tmp_path: Path) -> None:
     fake = FakeNode(node())
-    result = await Runner(fake, AuditLog(Path("/proc/nowhere/audit.jsonl"))).execute(shut_down(KEY, force=True), node())
+    result = await OperationRunner(fake, AuditLog(Path("/proc/nowhere/audit.jsonl"))).execute(
+        shut_down(KEY, force=True), node()
+    )
     assert result.status is ExitStatus.REFUSED_BY_SAFETY_RULE
     assert fake.control.sent == []
 
@@ -277,7 +279,7 @@ async def test_read_only_restarts_no_client_and_runs_no_experiment(tmp_path: Pat
         RunExperiment().request(Experiment("nbody")),
     ):
         audit = AuditLog(tmp_path / f"{request.action}.jsonl")
-        result = await Runner(FakeNode(node()), audit, read_only=True).execute(request, node())
+        result = await OperationRunner(FakeNode(node()), audit, read_only=True).execute(request, node())
         assert (result.status, result.message) == (ExitStatus.REFUSED_BY_SAFETY_RULE, "mpstui runs read-only")
         assert request.action in audit.path.read_text()
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from mpstui.core.partition import rounding_from
-from mpstui.plan.advice import Point, advise, divide, first_guess, fit, plot
-from mpstui.plan.types import Target, target_from
+from mpstui.plan.advice import MeasuredShare, advise, divide, first_guess, fit, plot
+from mpstui.plan.types import PlanTarget, target_from
 
 ROOT = Path(__file__).parents[2]
 AFFINITY = ROOT / "tests" / "data" / "h100" / "sm-affinity.txt"
@@ -17,7 +17,7 @@ LIMITED = ROOT / "tests" / "data" / "h100" / "users-quit-daemons.txt"
 H100 = target_from(132, 80 << 30)
 
 
-def sweep(column: int) -> list[Point]:
+def sweep(column: int) -> list[MeasuredShare]:
     """A column of the sweep in docs/experiments.md: 1 is fma, 2 is triad; smallest, middle and largest value."""
     rows = re.findall(r"^\| ([0-9]+) % \| ([0-9]+) \| ([^|]*) \| [^|]* \| ([^|]*) \|", experiments(), re.MULTILINE)
     assert len(rows) == 9
@@ -25,7 +25,7 @@ def sweep(column: int) -> list[Point]:
     for percentage, sms, *cells in rows:
         values = [float(word) for word in re.findall(r"[0-9.]+", cells[column - 1].replace(",", ""))]
         points.append(
-            Point(int(sms), float(percentage), tuple(sorted(values)) if len(values) == 3 else (values[0],) * 3)
+            MeasuredShare(int(sms), float(percentage), tuple(sorted(values)) if len(values) == 3 else (values[0],) * 3)
         )
     return points
 
@@ -34,8 +34,8 @@ def experiments() -> str:
     return (ROOT / "docs" / "experiments.md").read_text()
 
 
-def points_of(pairs: list[tuple[int, float]]) -> list[Point]:
-    return [Point(sms, sms / 1.32, (value,)) for sms, value in pairs]
+def points_of(pairs: list[tuple[int, float]]) -> list[MeasuredShare]:
+    return [MeasuredShare(sms, sms / 1.32, (value,)) for sms, value in pairs]
 
 
 def test_arithmetic_follows_the_sms_up_to_the_last() -> None:
@@ -140,4 +140,4 @@ def test_rounding_from_what_clients_saw() -> None:
 
 def test_target_takes_a_rounding_for_measured_or_estimated() -> None:
     assert H100.rounding.measured
-    assert not Target(108).rounding.measured
+    assert not PlanTarget(108).rounding.measured

@@ -10,7 +10,7 @@ from mpstui.core.model import Device
 from mpstui.plan import amounts
 from mpstui.plan.amounts import PlanError, limit_text
 from mpstui.plan.planner import make_plan
-from mpstui.plan.types import RESERVED, Plan, Target, target_from, target_of
+from mpstui.plan.types import RESERVED, Plan, PlanTarget, target_from, target_of
 
 GIB = 1 << 30
 H100 = target_from(132, 80 * GIB)
@@ -113,7 +113,7 @@ def test_contexts_count_against_the_limit() -> None:
 def test_an_unmeasured_device_is_said_to_be_one() -> None:
     device = Device("GPU-1", sm_count=108, compute_capability=(8, 0), memory_total=40 * GIB)
     target = target_of(device)
-    assert isinstance(target, Target)
+    assert isinstance(target, PlanTarget)
     assert any("estimates" in warning for warning in make_plan(target, "uniform", clients=2).warnings)
     assert target_of(Device("GPU-1")) is None
 

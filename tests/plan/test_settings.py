@@ -14,7 +14,7 @@ from mpstui.control.answer import Outcome
 from mpstui.core.model import Client, Snapshot
 from mpstui.operations.apply import Report, apply, beside_words, can_go_back, go_back, reached_beside, steps
 from mpstui.operations.audit import AuditLog
-from mpstui.operations.runner import Runner
+from mpstui.operations.runner import OperationRunner
 from mpstui.operations.types import ExitStatus
 from mpstui.plan.amounts import PlanError
 from mpstui.plan.planner import make_plan
@@ -117,8 +117,8 @@ def test_a_plan_needs_the_largest_of_its_shares_from_the_daemon() -> None:
     assert limits_of_plan(make_plan(target, "uniform", clients=2, memory="none")) == Limits(50.0)
 
 
-def runner(control: FakeControl, tmp_path: Path, snapshot: Snapshot) -> Runner:
-    return Runner(FakeNode(snapshot, control), AuditLog(tmp_path / "audit.jsonl"))
+def runner(control: FakeControl, tmp_path: Path, snapshot: Snapshot) -> OperationRunner:
+    return OperationRunner(FakeNode(snapshot, control), AuditLog(tmp_path / "audit.jsonl"))
 
 
 async def test_apply_reads_each_value_back_and_writes_the_audit_log(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ import pytest
 from mpstui.sim import SimError, SimNode, control_binary
 from mpstui.sim.simd.clients import client_from_hello
 from mpstui.sim.simd.config import STATE, default_gpus
-from mpstui.sim.simd.daemon import Daemon
-from mpstui.sim.simd.server import Server
+from mpstui.sim.simd.daemon import SimDaemon
+from mpstui.sim.simd.server import SimServer
 
 from .recorded import DATA, between, eventually, log_lines, one_shot
 
@@ -362,8 +362,8 @@ def test_no_log_names_a_process_before_the_state_says_for_whom_it_stands(tmp_pat
                 assert state.get(each) == "bob", text
 
     ends = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(3)]
-    daemon = Daemon(str(tmp_path), [], default_gpus(1), Logs(), False, {})  # type: ignore[arg-type]
-    server = Server(7, ends[0][0], 2002, daemon.gpus, Logs())  # type: ignore[arg-type]
+    daemon = SimDaemon(str(tmp_path), [], default_gpus(1), Logs(), False, {})  # type: ignore[arg-type]
+    server = SimServer(7, ends[0][0], 2002, daemon.gpus, Logs())  # type: ignore[arg-type]
     server.starting, daemon.servers = True, {7: server}
     hello = {
         "devices": [0], "user": "bob", "uid": 2002, "argv0": "", "command": "x", "contexts": 1, "memory": 0, "env": {},

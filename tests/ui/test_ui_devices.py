@@ -8,7 +8,7 @@ import pytest
 
 from mpstui.fields import DEVICE, View, device_load, table
 from mpstui.ui.panels.devices import DevicesPanel
-from mpstui.ui.plots import History
+from mpstui.ui.plots import DeviceHistory
 from tests.ui.snapshots import device, rich
 
 OLD = replace(
@@ -25,7 +25,7 @@ OLD = replace(
 def painted(one, lines: int, width: int) -> str:
     panel = DevicesPanel()
     panel.set_rows = lambda rows, lines_per_device: setattr(panel, "_lines_per_row", lines_per_device)  # type: ignore[method-assign]
-    panel.show(rich(devices=(one,)), lines, History())
+    panel.show(rich(devices=(one,)), lines, DeviceHistory())
     return "\n".join("".join(text for text, _ in line) for line in panel.row_lines(one, width))
 
 

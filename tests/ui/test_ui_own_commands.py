@@ -20,7 +20,7 @@ import pytest
 from dialogs.dialog_host import PIPE, UUIDS, client, node
 
 import mpstui.commands
-from mpstui.commands import MOST, Filled, RefusedError, Target, fill, find_program, run, stopped_by
+from mpstui.commands import MOST, CommandTarget, Filled, RefusedError, fill, find_program, run, stopped_by
 from mpstui.config import CommandSpec, Policy, load_config
 from mpstui.core.model import Past, ProcessKey
 from mpstui.core.trust import Speaker
@@ -29,14 +29,14 @@ from mpstui.ui.keymap import LETTERS, places, usable
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: files of other users")
 KEY = ProcessKey(4011, 401100)
-ON_CLIENT = Target(PIPE, client=KEY)
+ON_CLIENT = CommandTarget(PIPE, client=KEY)
 
 
 def spec(*words: str, **options) -> CommandSpec:
     return CommandSpec("look", "f9", words, **options)
 
 
-def words(*run: str, snapshot=None, target: Target = ON_CLIENT, **options) -> tuple[str, ...]:
+def words(*run: str, snapshot=None, target: CommandTarget = ON_CLIENT, **options) -> tuple[str, ...]:
     return fill(spec("/bin/echo", *run, **options), snapshot or node(), target).words[1:]
 
 
@@ -158,15 +158,15 @@ def test_each_field_is_one_word_as_the_node_has_it() -> None:
     assert words(*run) == ("4011", "--user=dave", "1402", os.fspath(PIPE), UUIDS[0], "-x")
     assert words("{client.command}") == ("python train.py --config configs/run-0.yaml",), "one word, blanks and all"
     assert words("$(id) `id` ; | {client.pid} {.Name} {{x}}") == ("$(id) `id` ; | 4011 {.Name} {{x}}",)
-    assert words("{device.index}", target=Target(PIPE, device=UUIDS[1])) == ("1",)
+    assert words("{device.index}", target=CommandTarget(PIPE, device=UUIDS[1])) == ("1",)
 
 
 @pytest.mark.parametrize(
     ("run", "changes", "target", "why"),
     [
-        (["{client.pid}"], {}, Target(PIPE), "put the cursor on a client"),
+        (["{client.pid}"], {}, CommandTarget(PIPE), "put the cursor on a client"),
         (["{client.pid}"], {}, ON_CLIENT._replace(many=3), "it runs for one client, and 3 are chosen"),
-        (["{client.pid}"], {}, Target(PIPE, client=ProcessKey(4011, 5)), "client 4011 is gone"),
+        (["{client.pid}"], {}, CommandTarget(PIPE, client=ProcessKey(4011, 5)), "client 4011 is gone"),
         (["{client.user}"], {"user": None}, ON_CLIENT, "{client.user} is not known here"),
         (["{client.user}"], {"user": "—"}, ON_CLIENT, "is not known here"),
         (["{client.user}"], {"user": ""}, ON_CLIENT, "is not known here"),

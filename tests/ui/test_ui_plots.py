@@ -9,7 +9,7 @@ import pytest
 from mpstui.core.activity import Trends, sparkline
 from mpstui.core.model import Snapshot
 from mpstui.fields import CLIENT, View, lay_out
-from mpstui.ui.plots import History, rows_of, spark
+from mpstui.ui.plots import DeviceHistory, rows_of, spark
 
 from .screen import make_app, push, text_of
 from .snapshots import GPU0, NOW, client, daemon, device, one_daemon
@@ -23,7 +23,7 @@ def at(seconds: float, sm: float | None, **changes) -> object:
 
 
 def test_an_hour_is_kept_in_bounded_memory() -> None:
-    history = History()
+    history = DeviceHistory()
     made = device(0, 3)
     for second in range(4 * 3600):
         shown = replace(made, sm_utilization=second / 144)
@@ -38,7 +38,7 @@ def test_an_hour_is_kept_in_bounded_memory() -> None:
 
 
 def test_a_cell_does_not_change_once_it_is_shown_and_what_was_not_read_is_empty() -> None:
-    history = History()
+    history = DeviceHistory()
     for second in (0, 1, 2, 30, 31):
         history.take(at(second, 50.0))
     columns = history.columns(GPU0, 60, 60, START + 40)
@@ -49,7 +49,7 @@ def test_a_cell_does_not_change_once_it_is_shown_and_what_was_not_read_is_empty(
 
 
 def test_what_stands_for_sm_activity_and_what_is_not_known() -> None:
-    history = History()
+    history = DeviceHistory()
     history.take(at(0, None, gpu_utilization=77.0, power_watts=None, memory_used=None))
     (reading,) = [each for each in history.columns(GPU0, 60, 60, START + 5) if each]
     assert (reading.sm, reading.memory, reading.power) == (77.0, None, None)

@@ -15,7 +15,7 @@ from textual.widgets import Static
 
 from mpstui.core.model import Condition, Event, Problem, ProcessKey, Snapshot, StartFailures
 from mpstui.ui.app import NewSnapshot
-from mpstui.ui.lines import InkScreen
+from mpstui.ui.lines import StyledScreen
 from mpstui.ui.theme import contrast
 
 from .screen import make_app, text_of
@@ -410,7 +410,7 @@ def test_resize_is_an_event_the_app_listens_to() -> None:
     assert app._diff._chars == [], "after a resize the terminal's content is not known"
 
 
-_INKS = {each.removeprefix("ui--") for each in InkScreen.COMPONENT_CLASSES}
+_INKS = {each.removeprefix("ui--") for each in StyledScreen.COMPONENT_CLASSES}
 _BANDS = {"cursor", "cursor-blur", "marked", "bar", "tab", "badge", "badge-loud"}
 _LINES = {"border", "border-focus", "track", "meter", "meter-high", "meter-memory"}
 

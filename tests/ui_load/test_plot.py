@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from mpstui.ui.load.plot import COLUMNS, POINT_SECONDS, History, plot, round_up
+from mpstui.ui.load.plot import COLUMNS, POINT_SECONDS, RateHistory, plot, round_up
 
 
 def test_points_are_means_that_end_now():
-    history = History()
+    history = RateHistory()
     for time, value in ((10.0, 1.0), (10.1, 3.0), (10.8, 8.0)):
         history.add(time, value)
     points = history.points(11.2)
@@ -17,7 +17,7 @@ def test_points_are_means_that_end_now():
 
 
 def test_a_minute_is_kept_and_no_more():
-    history = History()
+    history = RateHistory()
     for number in range(400):
         history.add(number * POINT_SECONDS, float(number))
     assert len(history._points) <= 2 * COLUMNS + 3
@@ -28,13 +28,13 @@ def test_a_minute_is_kept_and_no_more():
 
 
 def test_who_has_ended_leaves_the_plot():
-    history = History()
+    history = RateHistory()
     history.add(10.0, 5.0)
     assert not any(history.points(10.0 + 90))
 
 
 def test_a_steady_figure_changes_no_cell():
-    history = History()
+    history = RateHistory()
     pictures = set()
     for tick in range(1000):
         now = tick * 0.25

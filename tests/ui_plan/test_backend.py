@@ -21,9 +21,9 @@ from mpstui.core.model import Daemon
 from mpstui.daemons.spec import Started, Wish
 from mpstui.node import open_node
 from mpstui.observe.procfs import process_key
-from mpstui.observe.watcher import Collector
+from mpstui.observe.watcher import NodeWatcher
 from mpstui.operations.audit import AuditLog
-from mpstui.operations.runner import Runner
+from mpstui.operations.runner import OperationRunner
 from mpstui.operations.types import ExitStatus
 from mpstui.plan.profile import ProfileError, parse
 from mpstui.sim import SimClient, control_binary
@@ -60,7 +60,7 @@ def backend(place: Path, *, read_only: bool = False, demo: bool = False) -> Node
     def control_for(pipe_dir: Path) -> MpsControl:
         return MpsControl(ControlChannel(pipe_dir, BINARY))
 
-    runner = Runner(Node(control_for), AuditLog(place / "audit.jsonl"), read_only=read_only)
+    runner = OperationRunner(Node(control_for), AuditLog(place / "audit.jsonl"), read_only=read_only)
     return NodeDaemons("nvidia-cuda-mps-control", runner, (place / "mps_0",), demo=demo)
 
 
@@ -135,8 +135,8 @@ async def test_a_daemon_that_is_started_comes_onto_a_screen_for_another_director
     ]
     assert all(one.done for one in started), started
     sources, dirs = open_node((place / "mps_0",))
-    collector = Collector(dirs, sources, refresh=0.1)
-    runner = Runner(collector, AuditLog(place / "a"))
+    collector = NodeWatcher(dirs, sources, refresh=0.1)
+    runner = OperationRunner(collector, AuditLog(place / "a"))
     daemons = NodeDaemons("nvidia-cuda-mps-control", runner, dirs, demo=False, watch=collector.watch)
     client = SimClient(place / "mps_1", "busy", memory=1 << 30)
 

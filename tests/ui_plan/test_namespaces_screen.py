@@ -16,9 +16,9 @@ from ui.snapshots import rich
 from mpstui.config import load_themes
 from mpstui.core.v3 import Namespace, V3Client, V3Node, V3Server
 from mpstui.node import open_node
-from mpstui.observe.watcher import Collector
+from mpstui.observe.watcher import NodeWatcher
 from mpstui.operations.audit import AuditLog
-from mpstui.operations.runner import Runner
+from mpstui.operations.runner import OperationRunner
 from mpstui.sim import SimNode
 from mpstui.ui.app import MpsTuiApp
 from mpstui.ui.partitions.namespaces import NamespacesScreen, about, device_words, levels_of
@@ -40,8 +40,8 @@ def folder() -> Iterator[Path]:
 
 async def test_a_namespace_is_made_limited_and_deleted_by_keys(folder: Path) -> None:
     sources, dirs = open_node((folder / "node",))
-    collector = Collector(dirs, sources)
-    runner = Runner(collector, AuditLog(folder / "audit.jsonl"))
+    collector = NodeWatcher(dirs, sources)
+    runner = OperationRunner(collector, AuditLog(folder / "audit.jsonl"))
     app = MpsTuiApp(collector, runner, themes=build_themes(load_themes()[0]), theme="mpstui-dark")
 
     def node() -> V3Node | None:

@@ -14,9 +14,9 @@ from mpstui import api
 from mpstui.cli.settings import NodeDaemons, NodePlans
 from mpstui.config import load_themes
 from mpstui.node import open_node
-from mpstui.observe.watcher import Collector
+from mpstui.observe.watcher import NodeWatcher
 from mpstui.operations.audit import AuditLog
-from mpstui.operations.runner import Runner
+from mpstui.operations.runner import OperationRunner
 from mpstui.sim import SimNode
 from mpstui.ui.app import MpsTuiApp
 from mpstui.ui.theme import build_themes
@@ -38,13 +38,13 @@ def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 async def test_a_plan_is_applied_kept_and_seen_and_the_daemon_stopped(folder: Path) -> None:
     sources, dirs = open_node((folder / "node",))
-    collector = Collector(dirs, sources)
+    collector = NodeWatcher(dirs, sources)
     audit = AuditLog(folder / "audit.jsonl")
-    runner = Runner(collector, audit)
+    runner = OperationRunner(collector, audit)
     daemons = NodeDaemons("nvidia-cuda-mps-control", runner, dirs, demo=True)
     app = MpsTuiApp(
         collector,
-        Runner(collector, audit),
+        OperationRunner(collector, audit),
         themes=build_themes(load_themes()[0]),
         theme="mpstui-dark",
         plans=NodePlans(api.open((folder / "node",)).unentered()),

@@ -16,9 +16,9 @@ from ui.snapshots import GPU0, rich
 from mpstui.config import load_themes
 from mpstui.core.model import Chunks, PartitionTable, SmPartition
 from mpstui.node import open_node
-from mpstui.observe.watcher import Collector
+from mpstui.observe.watcher import NodeWatcher
 from mpstui.operations.audit import AuditLog
-from mpstui.operations.runner import Runner
+from mpstui.operations.runner import OperationRunner
 from mpstui.sim import SimNode
 from mpstui.ui.app import MpsTuiApp
 from mpstui.ui.partitions.screen import PartitionsScreen
@@ -40,8 +40,8 @@ def folder() -> Iterator[Path]:
 
 async def test_one_is_added_and_removed_by_keys(folder: Path) -> None:
     sources, dirs = open_node((folder / "node",))
-    collector = Collector(dirs, sources)
-    runner = Runner(collector, AuditLog(folder / "audit.jsonl"))
+    collector = NodeWatcher(dirs, sources)
+    runner = OperationRunner(collector, AuditLog(folder / "audit.jsonl"))
     app = MpsTuiApp(collector, runner, themes=build_themes(load_themes()[0]), theme="mpstui-dark")
 
     def table() -> PartitionTable | None:

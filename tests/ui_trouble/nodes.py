@@ -21,7 +21,7 @@ from mpstui.core.model import (
     Snapshot,
 )
 from mpstui.doctor.types import Finding
-from mpstui.doctor.why import Answer
+from mpstui.doctor.why import Diagnosis
 from mpstui.ui.app import MpsTuiApp
 from tests.ui.screen import make_app
 from tests.ui.snapshots import NOW, PIPE, daemon, device, rich, server
@@ -141,11 +141,11 @@ class FakeTrouble:
         self.older, self.found, self.broken = older, findings, broken
         self.asked: list[float] = []
         self.checks = 0
-        self.answers: dict[int, Answer] = {}
+        self.answers: dict[int, Diagnosis] = {}
         self.gate = asyncio.Event()
         self.gate.set()
 
-    async def why(self, pid: int, snapshot: Snapshot) -> Answer | None:
+    async def why(self, pid: int, snapshot: Snapshot) -> Diagnosis | None:
         await self.gate.wait()
         if self.broken:
             raise Unavailable(self.broken)

@@ -19,9 +19,9 @@ from mpstui.cli.settings import NodeDaemons, NodePlans
 from mpstui.config import load_themes
 from mpstui.core.model import Daemon, Snapshot
 from mpstui.node import open_node
-from mpstui.observe.watcher import Collector
+from mpstui.observe.watcher import NodeWatcher
 from mpstui.operations.audit import AuditLog
-from mpstui.operations.runner import Runner
+from mpstui.operations.runner import OperationRunner
 from mpstui.sim import SimNode
 from mpstui.ui.app import MpsTuiApp
 from mpstui.ui.dialogs.widgets import Lines
@@ -92,9 +92,9 @@ async def drill(name: str, size: tuple[int, int] = (160, 48)) -> AsyncIterator[D
     node = await asyncio.to_thread(SimNode.start, folder / "n", scenario=name)
     try:
         sources, dirs = open_node([folder / "n"])
-        collector = Collector(dirs, sources)
+        collector = NodeWatcher(dirs, sources)
         audit = AuditLog(folder / "audit.jsonl")
-        runner = Runner(collector, audit, grace=2.0)
+        runner = OperationRunner(collector, audit, grace=2.0)
         daemons = NodeDaemons(
             "nvidia-cuda-mps-control",
             runner,

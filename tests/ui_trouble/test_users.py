@@ -5,7 +5,7 @@ from __future__ import annotations
 from mpstui.core import condition
 from mpstui.core.model import LostClient, ProcessKey
 from mpstui.doctor.program import Program
-from mpstui.doctor.why import Answer, Reason
+from mpstui.doctor.why import Diagnosis, Reason
 from mpstui.ui.dialogs import HarmConfirm
 from mpstui.ui.trouble.users import UsersScreen
 from tests.ui.screen import text_of
@@ -46,7 +46,7 @@ async def test_a_closer_look_at_one_past_mps() -> None:
         await pilot.press("W", "G")
         process = app.screen.case.process
         reason = Reason("no_daemon", "sure", "no daemon runs in /x[/b]", ("its variable is /x[/b]",), "Start it again.")
-        backend.answers[process.pid] = Answer(Program(process.key, user="eve"), (reason,))
+        backend.answers[process.pid] = Diagnosis(Program(process.key, user="eve"), (reason,))
         backend.gate.clear()
         await pilot.press("enter")
         assert "It is being looked at" in said(app)

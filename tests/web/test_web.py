@@ -20,7 +20,7 @@ import pytest
 from mpstui.cli.web import _is_url, _listen, _told
 from mpstui.config import PrivateFileError, private_file, read_private
 from mpstui.observe.procfs import read_stat
-from mpstui.web import Rules, Size, WebServer, address
+from mpstui.web import Rules, TerminalSize, WebServer, address
 
 TOKEN = "a" * 43
 CHILD = """
@@ -233,7 +233,11 @@ def test_addresses(tmp_path: Path) -> None:
         assert _is_url(good)
     for bad in ("gw.example", "ftp://x", "https://u:p@x", "https://x/?a", "https://x/#a", "https://x:y", 'https://x/"'):
         assert not _is_url(bad), bad
-    assert (Size.of("12", 34), Size.of(None, {}), Size.of(True, "99999")) == ((12, 34), (80, 24), (1, 500))
+    assert (TerminalSize.of("12", 34), TerminalSize.of(None, {}), TerminalSize.of(True, "99999")) == (
+        (12, 34),
+        (80, 24),
+        (1, 500),
+    )
     file = tmp_path / "new" / "url"
     private_file(file, "secret")
     assert read_private(file) == "secret"

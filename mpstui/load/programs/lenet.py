@@ -24,7 +24,7 @@ NO_TORCH = 3
 """Exit status where PyTorch is missing, or sees no GPU."""
 
 
-class Turn(NamedTuple):
+class TrainingLine(NamedTuple):
     """One line of the file."""
 
     begin: float
@@ -32,7 +32,7 @@ class Turn(NamedTuple):
     batch: int
 
 
-def turns(path: str, group: str, number: int) -> Iterator[Turn]:
+def turns(path: str, group: str, number: int) -> Iterator[TrainingLine]:
     """Those that this program takes part in, as they come."""
     with open(path, encoding="ascii") as file:
         line = ""
@@ -43,7 +43,7 @@ def turns(path: str, group: str, number: int) -> Iterator[Turn]:
                 continue
             words = line.split()
             if len(words) == 5 and words[3] == group and number < int(words[4]):
-                yield Turn(float(words[0]), float(words[1]), int(words[2]))
+                yield TrainingLine(float(words[0]), float(words[1]), int(words[2]))
             line = line if line == "end\n" else ""
 
 

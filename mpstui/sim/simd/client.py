@@ -25,7 +25,7 @@ _KILLED_DAEMON = 806
 _NOT_ACCEPTED = 805
 
 
-class Client:
+class DaemonConnection:
     """One connection to a daemon; without a daemon it works on without MPS, as a real client does (fact 19)."""
 
     def __init__(self, address: str, hello: bytes, busy: bool, linger: str) -> None:
@@ -126,7 +126,7 @@ def main(address: str, name: str, busy: str, hostile: str, linger: str) -> None:
             return
         data += chunk
     hello, _, data = data.partition(b"\n")
-    client = Client(address, hello, busy == "1", linger)
+    client = DaemonConnection(address, hello, busy == "1", linger)
     while True:
         *lines, data = data.split(b"\n")
         for line in lines:

@@ -50,14 +50,14 @@ def context_memory(sms: int, gpu: Gpu) -> int:
     return int(_CONTEXT_BASE + share * (_CONTEXT_MAX - _CONTEXT_BASE)) * MIB
 
 
-class Context(NamedTuple):
+class SimContext(NamedTuple):
     """A CUDA context of a client; its device by ordinal."""
 
     id: int
     device: int
 
 
-class Client:
+class ClientProcess:
     """One client process. ``error`` is the CUDA error that every call of it gives from now on."""
 
     def __init__(self, **told: Any) -> None:
@@ -89,7 +89,7 @@ class Client:
     number: int = 0
     """The running number that ``ps`` prints."""
     connected: bool = False
-    contexts: list[Context]
+    contexts: list[SimContext]
     percentage: float = 100.0
     sm_count: int = 0
     own_sms: int | None = None
@@ -130,14 +130,16 @@ class Client:
         return self.env.get(name, "")
 
 
-def client_from_hello(connection: socket.socket, hello: dict[str, Any], peer: tuple[int, int], count: int) -> Client:
+def client_from_hello(
+    connection: socket.socket, hello: dict[str, Any], peer: tuple[int, int], count: int
+) -> ClientProcess:
     """The client that says hello; raises ValueError where it says nonsense. ``count`` is the number of devices."""
     pid, real_uid = peer
     try:
         devices = tuple(int(d) for d in hello["devices"])
         uid = hello.get("uid")
         namespace = hello.get("namespace")
-        client = Client(
+        client = ClientProcess(
             connection=connection,
             pid=pid,
             uid=real_uid if uid is None else int(uid),

@@ -12,14 +12,14 @@ from .clients import parse_percentage
 from .logs import Logs
 from .memlimit import limit_text, read_limit
 from .process import start_ticks
-from .server import NO_CONTEXT, Server
+from .server import NO_CONTEXT, SimServer
 
 if TYPE_CHECKING:
     from typing import Protocol
 
     from mpstui.control.drivers import Driver
 
-    from .clients import Client
+    from .clients import ClientProcess
     from .config import Gpu
 
     class Commanded(Protocol):
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
         percentage: float
         priority: int
         pinned: dict[str, int]
-        servers: dict[int, Server]
+        servers: dict[int, SimServer]
 
         def device_key(self, device: str, /) -> str: ...
 
         def want_server(self, uid: int, /) -> None: ...
 
-        def shut_down(self, server: Server, force: bool) -> None: ...
+        def shut_down(self, server: SimServer, force: bool) -> None: ...
 
-        def terminate(self, session: Session, server: Server, client: Client, /) -> None: ...
+        def terminate(self, session: ControlSession, server: SimServer, client: ClientProcess, /) -> None: ...
 
-        def quit(self, session: Session, timeout: int | None, /) -> None: ...
+        def quit(self, session: ControlSession, timeout: int | None, /) -> None: ...
 
 
 _CHUNK = 32768
@@ -61,7 +61,7 @@ _OF_ANOTHER = {
 """What a stranger may not do to another user's server, in the words of 550 and 555."""
 
 
-class Session:
+class ControlSession:
     """One control session: what it says goes to the other end and to control.log."""
 
     def __init__(self, connection: socket.socket, uid: int, logs: Logs) -> None:
@@ -116,7 +116,7 @@ class Commands:
 
     def __init__(self, daemon: Commanded) -> None:
         self._daemon = daemon
-        self._table: dict[str, Callable[[Session, Sequence[str]], bool | None]] = {
+        self._table: dict[str, Callable[[ControlSession, Sequence[str]], bool | None]] = {
             "get_server_list": self._get_server_list,
             "get_server_status": self._get_server_status,
             "get_client_list": self._get_client_list,
@@ -129,7 +129,7 @@ class Commands:
             "get_default_client_priority": self._get_priority,
             "device_query": self._device_query,
         }
-        self._privileged: dict[str, Callable[[Session, Sequence[str]], bool | None]] = {
+        self._privileged: dict[str, Callable[[ControlSession, Sequence[str]], bool | None]] = {
             "set_default_active_thread_percentage": self._set_default_percentage,
             "set_active_thread_percentage": self._set_percentage,
             "set_default_device_pinned_mem_limit": self._set_default_limit,
@@ -144,7 +144,7 @@ class Commands:
             self._table.pop(name, None)
             self._privileged.pop(name, None)
 
-    def run(self, session: Session, line: bytes) -> None:
+    def run(self, session: ControlSession, line: bytes) -> None:
         """Carries out one line and ends the answer, at once or when what it waits for has happened."""
         session.note(b"Cmd:" + line)
         words = line.decode("latin-1").split()
@@ -179,14 +179,14 @@ class Commands:
             return None
         return "" if self._driver.strangers_set else f". Only the root user may {_OF_ANOTHER[name]}."
 
-    def _server(self, session: Session, args: Sequence[str]) -> Server | None:
+    def _server(self, session: ControlSession, args: Sequence[str]) -> SimServer | None:
         pid = atoi(args[0]) if args else 0
         server = self._daemon.servers.get(pid)
         if server is None:
             session.say(f"Server {pid} not found")
         return server
 
-    def _ready_server(self, session: Session, args: Sequence[str]) -> Server | None:
+    def _ready_server(self, session: ControlSession, args: Sequence[str]) -> SimServer | None:
         """For what a server that is starting takes no part in: then nothing is printed, and nothing set (fact 45)."""
         server = self._server(session, args)
         if server is not None and server.starting:
@@ -194,23 +194,23 @@ class Commands:
             return None
         return server
 
-    def _get_server_list(self, session: Session, _args: Sequence[str]) -> None:
+    def _get_server_list(self, session: ControlSession, _args: Sequence[str]) -> None:
         for pid in self._daemon.servers:
             session.say(str(pid))
 
-    def _get_server_status(self, session: Session, args: Sequence[str]) -> None:
+    def _get_server_status(self, session: ControlSession, args: Sequence[str]) -> None:
         if not args:
             session.say("A server PID is required")
         elif server := self._server(session, args):
             session.say(server.status)
 
-    def _get_client_list(self, session: Session, args: Sequence[str]) -> None:
+    def _get_client_list(self, session: ControlSession, args: Sequence[str]) -> None:
         if server := self._server(session, args):
             for client in server.listed():
                 session.say(str(client.pid))
 
-    def _get_device_client_list(self, session: Session, args: Sequence[str]) -> None:
-        servers: list[Server | None] = list(self._daemon.servers.values())
+    def _get_device_client_list(self, session: ControlSession, args: Sequence[str]) -> None:
+        servers: list[SimServer | None] = list(self._daemon.servers.values())
         if args:
             servers = [self._server(session, args)]
         for server in servers:
@@ -226,7 +226,7 @@ class Commands:
                 for row in rows:
                     session.say(row)
 
-    def _ps(self, session: Session, args: Sequence[str]) -> None:
+    def _ps(self, session: ControlSession, args: Sequence[str]) -> None:
         servers = [server for server in self._daemon.servers.values() if not server.starting]
         if args[:1] == ["-p"]:
             server = self._server(session, args[1:])
@@ -250,31 +250,31 @@ class Commands:
             device = server.gpus[client.contexts[0].device].uuid.encode()[:22]
             session.say(_PS_TABLE % (*numbers[:3], device, numbers[3], client.argv0))
 
-    def _get_default_percentage(self, session: Session, _args: Sequence[str]) -> None:
+    def _get_default_percentage(self, session: ControlSession, _args: Sequence[str]) -> None:
         session.say(f"{self._daemon.percentage:.1f}")
 
-    def _set_default_percentage(self, session: Session, args: Sequence[str]) -> None:
+    def _set_default_percentage(self, session: ControlSession, args: Sequence[str]) -> None:
         self._daemon.percentage = self._percentage(session, args, self._daemon.percentage)
         session.say(f"{self._daemon.percentage:.1f}")
 
-    def _get_percentage(self, session: Session, args: Sequence[str]) -> None:
+    def _get_percentage(self, session: ControlSession, args: Sequence[str]) -> None:
         if server := self._ready_server(session, args):
             session.say(f"{server.percentage:.1f}")
 
-    def _set_percentage(self, session: Session, args: Sequence[str]) -> None:
+    def _set_percentage(self, session: ControlSession, args: Sequence[str]) -> None:
         if server := self._ready_server(session, args):
             server.percentage = self._percentage(session, args[1:], server.percentage)
             session.say(f"{server.percentage:.1f}")
 
     @staticmethod
-    def _percentage(session: Session, args: Sequence[str], present: float) -> float:
+    def _percentage(session: ControlSession, args: Sequence[str], present: float) -> float:
         value = parse_percentage(args[0]) if args else None
         if value is None:
             session.note("Invalid percentage, expected between (0.0, 100.0]")
             return present
         return value
 
-    def _get_default_limit(self, session: Session, args: Sequence[str]) -> None:
+    def _get_default_limit(self, session: ControlSession, args: Sequence[str]) -> None:
         if not args and self._driver.number >= 580:
             session.note("Invalid command format.")
         elif args and _beyond(args[0]):
@@ -284,7 +284,7 @@ class Commands:
         else:
             session.note("No default pinned memory limit set for the device!")
 
-    def _set_default_limit(self, session: Session, args: Sequence[str]) -> None:
+    def _set_default_limit(self, session: ControlSession, args: Sequence[str]) -> None:
         if len(args) < 2:
             if self._driver.number >= 580:
                 session.note("Invalid command format.")
@@ -296,23 +296,23 @@ class Commands:
         elif (key := self._daemon.device_key(args[0])).isdigit() or self._driver.number >= 580:
             self._daemon.pinned[key] = read_limit(args[1])  # of a UUID that is not here 555 keeps nothing
 
-    def _get_limit(self, session: Session, args: Sequence[str]) -> None:
+    def _get_limit(self, session: ControlSession, args: Sequence[str]) -> None:
         if len(args) < 2:
             session.note("Invalid command format.")
         elif (server := self._ready_server(session, args)) and (value := server.pinned.get(server.device_key(args[1]))):
             session.say(limit_text(value))
 
-    def _set_limit(self, session: Session, args: Sequence[str]) -> None:
+    def _set_limit(self, session: ControlSession, args: Sequence[str]) -> None:
         if len(args) < 3:
             session.note("Invalid command format.")
         elif server := self._ready_server(session, args):
             size = server.pinned[server.device_key(args[1])] = read_limit(args[2])
             server.log(f"Device pinned memory limit for device {args[1]} set to {size:#x} bytes")
 
-    def _get_priority(self, session: Session, _args: Sequence[str]) -> None:
+    def _get_priority(self, session: ControlSession, _args: Sequence[str]) -> None:
         session.say(str(self._daemon.priority))
 
-    def _set_priority(self, session: Session, args: Sequence[str]) -> None:
+    def _set_priority(self, session: ControlSession, args: Sequence[str]) -> None:
         value = atoi(args[0]) if args else 0  # what is no number, and nothing at all, sets 0
         if value not in (0, 1):
             session.say("Invalid priority value - must be 0 or 1!")
@@ -322,9 +322,9 @@ class Commands:
             if not server.starting:
                 server.log(f"Client Priority set to {value}")
 
-    def _device_query(self, session: Session, args: Sequence[str]) -> None:
+    def _device_query(self, session: ControlSession, args: Sequence[str]) -> None:
         wanted = [a for a in args if a != "--csv"]
-        servers: Sequence[Server | None] = (None, *(s for s in self._daemon.servers.values() if not s.starting))
+        servers: Sequence[SimServer | None] = (None, *(s for s in self._daemon.servers.values() if not s.starting))
         if wanted:
             server = self._server(session, wanted)
             if server is None:
@@ -339,17 +339,17 @@ class Commands:
             if server is not None:
                 server.log(f"Received device query command. There are {len(self._daemon.gpus)} devices")
 
-    def _start_server(self, session: Session, args: Sequence[str]) -> None:
+    def _start_server(self, session: ControlSession, args: Sequence[str]) -> None:
         if (uid := _uid(args)) is not None:
             self._daemon.want_server(uid)
         else:
             session.say("A user id (UID) is required to start a new server")
 
-    def _shutdown_server(self, session: Session, args: Sequence[str]) -> None:
+    def _shutdown_server(self, session: ControlSession, args: Sequence[str]) -> None:
         if (server := self._server(session, args)) and (not server.starting or "-f" in args[1:]):
             self._daemon.shut_down(server, force="-f" in args[1:])
 
-    def _terminate_client(self, session: Session, args: Sequence[str]) -> bool:
+    def _terminate_client(self, session: ControlSession, args: Sequence[str]) -> bool:
         server = self._server(session, args)
         pid = atoi(args[1]) if len(args) > 1 else 0
         if server is not None and server.starting:

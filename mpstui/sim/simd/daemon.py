@@ -14,12 +14,12 @@ from typing import Final
 
 from mpstui.control.drivers import Driver, nearest
 
-from .clients import Client, client_from_hello, parse_percentage
-from .commands import Commands, Session
+from .clients import ClientProcess, client_from_hello, parse_percentage
+from .commands import Commands, ControlSession
 from .config import DRIVER_VERSION, SERVER_START, Gpu, ordinal
 from .logs import Logs
 from .loop import Loop
-from .server import Begin, Server, Xid, start_process
+from .server import Begin, SimServer, SimXid, start_process
 from .state import StateFile
 
 PACKET: Final = 1 << 18
@@ -57,7 +57,7 @@ def _defaults(environment: Mapping[str, str], logs: Logs, driver: Driver) -> tup
     return percentage or 100.0, int(priority == "1")
 
 
-class Daemon:
+class SimDaemon:
     """One control daemon on a pipe directory whose listening sockets are given."""
 
     def __init__(
@@ -76,14 +76,14 @@ class Daemon:
         self.pinned: dict[str, int] = {}
         self._server_start = _server_start(environment.get(SERVER_START, ""))
         self._failed_starts = 0
-        self.servers: dict[int, Server] = {}
-        self.pending: list[Client] = []
+        self.servers: dict[int, SimServer] = {}
+        self.pending: list[ClientProcess] = []
         self._pipe_dir = pipe_dir
         self._logs = logs
         self._multiuser = multiuser
         self._loop = Loop()
         self._listeners = listeners
-        self._session: Session | None = None
+        self._session: ControlSession | None = None
         self._refusals = 0
         self._commands = Commands(self)
         self._deaf = False
@@ -91,8 +91,8 @@ class Daemon:
         self._next_uid: int | None = None
         self._status = 0
         """Of the last server that has exited; the daemon's own word at its end, as recorded."""
-        self._quitting: Session | None = None
-        self._xids: deque[Xid] = deque(maxlen=_XIDS)
+        self._quitting: ControlSession | None = None
+        self._xids: deque[SimXid] = deque(maxlen=_XIDS)
         self._state = StateFile(pipe_dir)
         self._loop.after_each = self._write_state
         self._write_state()
@@ -188,7 +188,7 @@ class Daemon:
             uid = int(lowered)  # a privileged user may play another one
         self._refusals = 0
         self._logs.control("NEW UI")
-        self._session = Session(connection, uid, self._logs)
+        self._session = ControlSession(connection, uid, self._logs)
         self._loop.watch(connection, self._session_ready)
         with contextlib.suppress(OSError):
             connection.send(b"+")
@@ -214,7 +214,7 @@ class Daemon:
 
     # CUDA clients.
 
-    def _new_client(self, client: Client) -> None:
+    def _new_client(self, client: ClientProcess) -> None:
         # Whose process it stands for is in the state before any log names it: who reads the log looks there at once,
         # and takes a process of another user for one that has the number by now.
         self.pending.append(client)
@@ -241,10 +241,10 @@ class Daemon:
         if not server.retrying:
             self._try_shutdown(server, backoff=False)
 
-    def _waits_no_more(self, client: Client) -> None:
+    def _waits_no_more(self, client: ClientProcess) -> None:
         self.pending = [other for other in self.pending if other is not client]
 
-    def _serve(self, server: Server, client: Client) -> None:
+    def _serve(self, server: SimServer, client: ClientProcess) -> None:
         error = server.connect(client)
         self._waits_no_more(client)
         if error:
@@ -262,7 +262,7 @@ class Daemon:
         self._write_state()  # so that whoever waits for the client finds it there
         client.tell("connected", server=server.pid, sm=client.sm_count, free=free, error=client.error)
 
-    def _client_ready(self, client: Client) -> None:
+    def _client_ready(self, client: ClientProcess) -> None:
         try:
             packet = client.connection.recv(PACKET, socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -291,10 +291,10 @@ class Daemon:
             client.busy = client.endless = False
             server.close_contexts(client)
 
-    def _server_of(self, client: Client) -> Server | None:
+    def _server_of(self, client: ClientProcess) -> SimServer | None:
         return next((s for s in self.servers.values() if client in s.clients), None)
 
-    def terminate(self, session: Session, server: Server, client: Client) -> None:
+    def terminate(self, session: ControlSession, server: SimServer, client: ClientProcess) -> None:
         """Answers 0 at once; for a client terminated before, only when its process ends, and nobody else till then."""
 
         def answer() -> None:
@@ -310,7 +310,7 @@ class Daemon:
 
     # Servers.
 
-    def _serving(self) -> Server | None:
+    def _serving(self) -> SimServer | None:
         return next((s for s in self.servers.values() if not s.leaving), None)
 
     def want_server(self, uid: int) -> None:
@@ -333,7 +333,7 @@ class Daemon:
         start = self._server_start
         begin = Begin(self._pipe_dir, uid, self.gpus, self._logs, self.percentage, self.priority, start, self.driver)
         pid, link = start_process(begin)
-        server = Server(pid, link, uid, self.gpus, self._logs, self._xids.append)
+        server = SimServer(pid, link, uid, self.gpus, self._logs, self._xids.append)
         server.percentage = self.percentage
         server.pinned = dict(self.pinned)  # not what the environment names of memory (fact 57)
         server.starting = start != 0
@@ -342,7 +342,7 @@ class Daemon:
         if not server.starting:
             self._server_ready(server)
 
-    def _server_speaks(self, server: Server) -> None:
+    def _server_speaks(self, server: SimServer) -> None:
         """It is ready, or it has ended."""
         try:
             word = server.link.recv(1)
@@ -356,7 +356,7 @@ class Daemon:
         server.starting = False
         self._server_ready(server)
 
-    def _server_ready(self, server: Server) -> None:
+    def _server_ready(self, server: SimServer) -> None:
         pid, uid = server.pid, server.uid
         self._failed_starts = 0
         self._logs.control("Accepting connection...")
@@ -366,19 +366,19 @@ class Daemon:
         if self.pending:
             self._try_shutdown(server, backoff=False)
 
-    def shut_down(self, server: Server, force: bool) -> None:
+    def shut_down(self, server: SimServer, force: bool) -> None:
         """shutdown_server: when its clients have gone, or now."""
         if not server.starting and (self._try_shutdown(server, backoff=False, again=not force) or not force):
             return
         self._force(server, lambda: self._exit_server(server))
 
-    def _force(self, server: Server, then: Callable[[], None]) -> None:
+    def _force(self, server: SimServer, then: Callable[[], None]) -> None:
         if self.driver.number >= 550:
             self._logs.control(f"Force shutting down server {server.pid}")
         server.leaving = True
         self._loop.after(_FORCED_EXIT_S, then)
 
-    def _try_shutdown(self, server: Server, backoff: bool, again: bool = True) -> bool:
+    def _try_shutdown(self, server: SimServer, backoff: bool, again: bool = True) -> bool:
         """Ends a server that has no clients; otherwise tries again later, after twice the pause."""
         state = "enabled" if backoff else "disabled"
         self._logs.control(f"Try shutting down server {server.pid}, backoff is {state}")
@@ -401,12 +401,12 @@ class Daemon:
             server.next_try_ms = min(MAX_BACKOFF_MS, 2 * server.next_try_ms)
         return False
 
-    def _retry(self, server: Server) -> None:
+    def _retry(self, server: SimServer) -> None:
         server.retrying = False
         if server.pid in self.servers and not server.leaving:
             self._try_shutdown(server, backoff=True)
 
-    def _exit_server(self, server: Server) -> None:
+    def _exit_server(self, server: SimServer) -> None:
         """The server's process is ended, or has ended; clients that it still had lose it (fact 19)."""
         if self.servers.pop(server.pid, None) is None:
             return
@@ -449,7 +449,7 @@ class Daemon:
 
     # Quit.
 
-    def quit(self, session: Session, timeout: int | None) -> None:
+    def quit(self, session: ControlSession, timeout: int | None) -> None:
         """Ends the daemon when the clients have gone, or after ``timeout`` seconds in any case."""
         self._quitting = session
         self._go_deaf()

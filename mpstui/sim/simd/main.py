@@ -10,7 +10,7 @@ import socket
 import sys
 
 from .config import MARKER, default_gpus, driver_here, read_marker, visible_gpus, write_marker
-from .daemon import Daemon
+from .daemon import SimDaemon
 from .logs import Logs
 from .partitions import StaticDaemon, is_static
 from .process import rename
@@ -118,7 +118,7 @@ def _serve(pipe_dir: str, log_dir: str, report: int, args: list[str]) -> int:
     if driver.binary_version is not None:
         logs.control(f"CUDA MPS Control binary version: {driver.binary_version}")
     multiuser = not {"-M", "--multiuser-server", "-multiuser-server"}.isdisjoint(args)
-    make = V3Daemon if is_v3(args, os.environ) else StaticDaemon if is_static(args) else Daemon
+    make = V3Daemon if is_v3(args, os.environ) else StaticDaemon if is_static(args) else SimDaemon
     daemon = make(pipe_dir, listeners, gpus, logs, multiuser, os.environ)
     said = "" if os.environ.get("MPSTUI_SIM_LIFELINE") or not logs.warning else logs.warning + "\n"
     tell(said.encode() + b"ready\n")

@@ -10,11 +10,11 @@ import base64
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from .clients import Client
-from .commands import Commands, Session, atoi
+from .clients import ClientProcess
+from .commands import Commands, ControlSession, atoi
 from .config import Gpu
-from .daemon import Daemon
-from .server import Server
+from .daemon import SimDaemon
+from .server import SimServer
 
 INVALID_RESOURCE: Final = 915
 """What a client gets that names no partition."""
@@ -103,7 +103,7 @@ class StaticCommands(Commands):
         self._table["lspart"] = self._lspart
         self._privileged["sm_partition"] = self._sm_partition
 
-    def _lspart(self, session: Session, _args: Sequence[str]) -> None:
+    def _lspart(self, session: ControlSession, _args: Sequence[str]) -> None:
         session.say(f"{'GPU':<10}{'Partition':<35}{'free':<8}{'used':<8}{'free':<6}{'used':<6}clients")
         session.say(f"{'':<45}{'chunks':<8}{'chunks':<8}{'SM':<6}SM")
         for device, gpu in enumerate(self._books.gpus):
@@ -116,7 +116,7 @@ class StaticCommands(Commands):
                 clients = "Yes" if self._users(partition) else "No"
                 session.say(f"{name:<10}{partition.id}   {chunks}   {chunks * size}   {clients}")
 
-    def _sm_partition(self, session: Session, args: Sequence[str]) -> None:
+    def _sm_partition(self, session: ControlSession, args: Sequence[str]) -> None:
         if len(args) != 3 or args[0] not in {"add", "rm"}:
             session.say("Invalid command format.")
             return
@@ -128,7 +128,7 @@ class StaticCommands(Commands):
         else:
             self._remove(session, device, args[2])
 
-    def _add(self, session: Session, device: int, wanted: str) -> None:
+    def _add(self, session: ControlSession, device: int, wanted: str) -> None:
         made = self._books.add(device, atoi(wanted))
         if made is None:
             what = f"Failed to fulfill the requested SM partition of {wanted} chunks"
@@ -136,7 +136,7 @@ class StaticCommands(Commands):
         else:
             session.say(f"Partition {self._books.gpus[device].uuid}/{made.id} created")
 
-    def _remove(self, session: Session, device: int, identity: str) -> None:
+    def _remove(self, session: ControlSession, device: int, identity: str) -> None:
         name = f"Partition {self._books.gpus[device].uuid}/{identity}"
         found = self._books.find(device, identity)
         if found is None:
@@ -148,22 +148,22 @@ class StaticCommands(Commands):
             session.say(f"{name} removed")
 
 
-class StaticDaemon(Daemon):
+class StaticDaemon(SimDaemon):
     """A daemon whose clients each name a partition; percentages have no effect."""
 
     def __init__(self, *arguments: Any) -> None:
-        self._clients: dict[Client, Partition] = {}
+        self._clients: dict[ClientProcess, Partition] = {}
         super().__init__(*arguments)
         self.books = Books(self.gpus)
         self._commands = StaticCommands(self)
 
-    def users(self, partition: Partition) -> list[Client]:
+    def users(self, partition: Partition) -> list[ClientProcess]:
         """Its clients."""
         there = [client for server in self.servers.values() for client in server.clients]
         self._clients = {client: of for client, of in self._clients.items() if client in there}
         return [client for client, of in self._clients.items() if of == partition]
 
-    def _serve(self, server: Server, client: Client) -> None:
+    def _serve(self, server: SimServer, client: ClientProcess) -> None:
         partition = self.books.named(client.limit(_VARIABLE))
         if partition is None:
             self._waits_no_more(client)

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from mpstui.control.drivers import Driver
 
-from .clients import Client, Context, context_memory, parse_percentage, sm_share
+from .clients import ClientProcess, SimContext, context_memory, parse_percentage, sm_share
 from .config import Gpu, context_limit, ordinal
 from .logs import Logs
 from .memlimit import environment_limits
@@ -100,7 +100,7 @@ def _server_process(daemon: socket.socket, parent: int, begin: Begin) -> None:
     os._exit(0)
 
 
-class Xid(NamedTuple):
+class SimXid(NamedTuple):
     """What the driver says of a fault: NVML as an event, the kernel as a line of its log (facts 37 and 38)."""
 
     time: float
@@ -109,21 +109,21 @@ class Xid(NamedTuple):
     line: str
 
     @staticmethod
-    def of(gpu: Gpu, server_pid: int, named: Client | None) -> Xid:
+    def of(gpu: Gpu, server_pid: int, named: ClientProcess | None) -> SimXid:
         """31 with the client that the kernel names; 43 with the server where there is none."""
         text = f"NVRM: Xid (PCI:0000:{6 + gpu.index:02x}:00): "
         if named is None:
-            return Xid(
+            return SimXid(
                 time.time(), gpu.uuid, 43, f"{text}43, pid={server_pid}, name=nvidia-cuda-mps, channel 0x0000000a"
             )
         name = os.fsdecode(os.path.basename(named.argv0[:64]))[:15] or "client"
         what = "MMU Fault: ENGINE GRAPHICS GPC3 GPCCLIENT_T1_14 faulted @ 0x0_00000000."
         kind = "Fault is of type FAULT_PDE ACCESS_TYPE_VIRT_WRITE"
         line = f"{text}31, pid={named.pid}, name={name}, channel 0x00000010, intr 00000000. {what} {kind}"
-        return Xid(time.time(), gpu.uuid, 31, line)
+        return SimXid(time.time(), gpu.uuid, 31, line)
 
 
-class Server:
+class SimServer:
     """The books of one server. Percentages are of the device's SMs, limits in bytes by device ordinal."""
 
     def __init__(
@@ -133,7 +133,7 @@ class Server:
         uid: int,
         gpus: Sequence[Gpu],
         logs: Logs,
-        report: Callable[[Xid], None] = lambda xid: None,
+        report: Callable[[SimXid], None] = lambda xid: None,
     ) -> None:
         """``report`` takes what the driver would say of a fault."""
         self.pid = pid
@@ -145,17 +145,17 @@ class Server:
         self.priority = 0
         self.starting = False
         """It is not ready: INITIALIZING, and busy for every command but a few (fact 45)."""
-        self.clients: list[Client] = []
+        self.clients: list[ClientProcess] = []
         self.next_try_ms = 200
         """Pause before the next attempt to shut it down; doubles."""
         self.retrying = False
         self.leaving = False
-        self.on_process_end: dict[Client, Callable[[], None]] = {}
+        self.on_process_end: dict[ClientProcess, Callable[[], None]] = {}
         """Whom a second terminate_client waits for (fact 16)."""
         self._logs = logs
         self._numbers = 0
         self._previous: tuple[int, int] = (-1333654781, 0)
-        self._affected: set[Client] = set()
+        self._affected: set[ClientProcess] = set()
         self._reset: set[int] = set()
         self._turn = 0
         self._report = report
@@ -169,7 +169,7 @@ class Server:
         """Worker threads: one for a client and one for each of its contexts."""
         return sum(1 + len(c.contexts) for c in self.clients)
 
-    def listed(self) -> list[Client]:
+    def listed(self) -> list[ClientProcess]:
         """Clients in the order of their numbers."""
         return sorted((c for c in self.clients if c.number), key=lambda c: c.number)
 
@@ -183,7 +183,7 @@ class Server:
     def count(self, device: int) -> int:
         return sum(x.device == device for c in self.clients for x in c.contexts)
 
-    def connect(self, client: Client) -> int:
+    def connect(self, client: ClientProcess) -> int:
         """Takes a client, without contexts yet; otherwise the CUDA error that refuses it (fact 18)."""
         self.log(f"Received new client request for {self._name(*self._previous)}")
         name = self._name(client.pid, 0)
@@ -200,7 +200,7 @@ class Server:
         self._limit(client)
         return 0
 
-    def add_context(self, client: Client, device: int) -> int:
+    def add_context(self, client: ClientProcess, device: int) -> int:
         """Gives a client a context; otherwise the CUDA error that refuses it (fact 13)."""
         self.log(f"Received new client request for {self._name(*self._previous)}")
         if self.count(device) >= (most := context_limit(self.gpus[device])):
@@ -209,7 +209,7 @@ class Server:
         if not client.number:
             self._numbers += 1
             client.number = self._numbers
-        context = Context(len(client.contexts) + 1, device)
+        context = SimContext(len(client.contexts) + 1, device)
         client.contexts.append(context)
         gpu = self.gpus[device]
         client.used[device] = client.used.get(device, 0) + context_memory(client.sm_count, gpu)
@@ -218,7 +218,7 @@ class Server:
         self.log(f"Status of client {self._name(client.pid, context.id)} is ACTIVE")
         return 0
 
-    def free_memory(self, client: Client, device: int) -> int:
+    def free_memory(self, client: ClientProcess, device: int) -> int:
         """Bytes that the client may still allocate on a device, by its limits and by what others have taken."""
         key = str(device)
         own_limits = environment_limits(client.limit("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"), self.gpus)
@@ -228,7 +228,7 @@ class Server:
         free = self.gpus[device].memory_total - taken
         return max(0, min([free, *(limit - own for limit in limits if limit is not None)]))
 
-    def allocate(self, client: Client, size: int) -> int:
+    def allocate(self, client: ClientProcess, size: int) -> int:
         """Takes ``size`` bytes on each of its devices; otherwise the CUDA error."""
         for device in dict.fromkeys(client.devices):
             if size > self.free_memory(client, device):
@@ -236,7 +236,7 @@ class Server:
             client.used[device] = client.used.get(device, 0) + size
         return 0
 
-    def drop(self, client: Client) -> None:
+    def drop(self, client: ClientProcess) -> None:
         """The client's process has closed its connection or is gone.
 
         One in the middle of a kernel, that had not been terminated before, takes its neighbours along with 700; between
@@ -254,7 +254,7 @@ class Server:
         self.clients.remove(client)
         self._affected.discard(client)
 
-    def close_contexts(self, client: Client) -> None:
+    def close_contexts(self, client: ClientProcess) -> None:
         """Ends its contexts, the last one first; the server's own context on a reset device goes with the last."""
         waiting = self.on_process_end.pop(client, None)
         for context in reversed(client.contexts.copy()):
@@ -273,7 +273,7 @@ class Server:
             waiting()
         client.used.clear()
 
-    def terminate(self, client: Client, done: Callable[[], None]) -> None:
+    def terminate(self, client: ClientProcess, done: Callable[[], None]) -> None:
         """terminate_client. ``done`` comes at once, but for a client that was terminated before only when it ends."""
         for context in client.contexts:
             self.log(f"MPS server requesting client {self._name(client.pid, context.id)} to exit")
@@ -285,7 +285,7 @@ class Server:
         self.log("Client termination succeeded.")
         done()
 
-    def fault(self, client: Client) -> None:
+    def fault(self, client: ClientProcess) -> None:
         """An illegal store of ``client``. Among busy neighbours the log names one of those and never the one that it
         was, and the kernel another one, as mostly seen; among idle ones both name the right one (facts 36, 37)."""
         busy = [c for c in self._on([x.device for x in client.contexts]) if c is not client and c.busy and not c.error]
@@ -293,17 +293,17 @@ class Server:
         self._tell_driver(client, busy[(self._turn + 1) % len(busy)] if busy else client)
         self._fault(client, busy[self._turn % len(busy)] if busy else client, ILLEGAL_ADDRESS)
 
-    def trap(self, client: Client) -> None:
+    def trap(self, client: ClientProcess) -> None:
         """``trap;`` in a kernel of ``client``: everybody gets 719, and the log names nobody (fact 37)."""
         self._tell_driver(client, None)
         self._fault(client, None, LAUNCH_FAILURE)
 
-    def _tell_driver(self, client: Client, named: Client | None) -> None:
+    def _tell_driver(self, client: ClientProcess, named: ClientProcess | None) -> None:
         """What the driver says of a fault of ``client``; ``named`` by the kernel. Of other causes it is not known."""
         if client.contexts:
-            self._report(Xid.of(self.gpus[client.contexts[0].device], self.pid, named))
+            self._report(SimXid.of(self.gpus[client.contexts[0].device], self.pid, named))
 
-    def _fault(self, client: Client, named: Client | None, others: int) -> None:
+    def _fault(self, client: ClientProcess, named: ClientProcess | None, others: int) -> None:
         """A fatal GPU error on the devices of ``client``: every client on them and every device of those is torn down.
 
         ``named`` is whom the log names; ``others`` is the CUDA error of the clients on the first device, those further
@@ -314,7 +314,7 @@ class Server:
         self.log("Server is handling a fatal GPU error.")
         devices = list(dict.fromkeys(x.device for x in client.contexts))
         first = set(devices)
-        affected: list[Client] = []
+        affected: list[ClientProcess] = []
         for device in devices:  # grows while it is walked
             here = self._on([device])
             for client in here:
@@ -344,16 +344,16 @@ class Server:
             near = any(x.device in first for x in client.contexts)
             client.lose(others if near else LAUNCH_FAILURE)
 
-    def _on(self, devices: Sequence[int]) -> list[Client]:
+    def _on(self, devices: Sequence[int]) -> list[ClientProcess]:
         return [c for c in self.listed() if any(x.device in devices for x in c.contexts)]
 
-    def _greet(self, client: Client, context: int) -> None:
+    def _greet(self, client: ClientProcess, context: int) -> None:
         name = self._name(client.pid, context)
         self.log(f"Client {name} connected")
         self.log(f"Creating worker thread for client {name}")
         self._previous = (client.pid, context)
 
-    def _limit(self, client: Client) -> None:
+    def _limit(self, client: ClientProcess) -> None:
         """A client keeps the limits of the moment it connected; its environment can only lower them."""
         own = parse_percentage(client.limit("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"))
         client.percentage = min(self.percentage, own or 100.0)

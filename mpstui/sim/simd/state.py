@@ -7,10 +7,10 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from .clients import Client
+from .clients import ClientProcess
 from .config import STATE, Place, write_json
 from .process import start_ticks
-from .server import Server, Xid
+from .server import SimServer, SimXid
 
 _COMMAND_LIMIT = 1000
 
@@ -23,7 +23,7 @@ class StateFile:
         self._daemon = {"pid": os.getpid(), "start_ticks": start_ticks(os.getpid())}
         self._last: object = None
 
-    def write(self, servers: Sequence[Server], pending: Sequence[Client], xids: Iterable[Xid]) -> None:
+    def write(self, servers: Sequence[SimServer], pending: Sequence[ClientProcess], xids: Iterable[SimXid]) -> None:
         """Writes the present state; a directory that is gone does not end the daemon."""
         state = {
             "version": 1,
@@ -38,7 +38,7 @@ class StateFile:
                 write_json(self._path, state)
 
 
-def _client(client: Client, server: Server | None) -> dict[str, Any]:
+def _client(client: ClientProcess, server: SimServer | None) -> dict[str, Any]:
     uuids = [gpu.uuid for gpu in server.gpus] if server else []
     return {
         "pid": client.pid,

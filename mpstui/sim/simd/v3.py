@@ -16,11 +16,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from .calls import PACKET
-from .clients import Client, client_from_hello, parse_percentage, parse_size
+from .clients import ClientProcess, client_from_hello, parse_percentage, parse_size
 from .config import Gpu
-from .daemon import Daemon
+from .daemon import SimDaemon
 from .partitions import Books, Partition, chunk_count, chunk_size
-from .server import Begin, Server, start_process
+from .server import Begin, SimServer, start_process
 
 NOT_PERMITTED: Final = 800
 _NAME: Final = re.compile(r"[a-z0-9_]{1,64}")
@@ -65,14 +65,14 @@ def is_v3(arguments: Sequence[str], environment: Mapping[str, str]) -> bool:
     return re.search(r"(?:^| )(?:-p ?|--protocol[ =])3(?: |$)", text) is not None
 
 
-class V3Daemon(Daemon):
+class V3Daemon(SimDaemon):
     """A daemon whose commands are modules and verbs."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.named: dict[str, Named] = {}
         self._garbled = bool(os.environ.get(GARBLED))
-        self._routes: dict[Client, tuple[str, str]] = {}
+        self._routes: dict[ClientProcess, tuple[str, str]] = {}
         self._books = Books(self.gpus)
         self._parts: dict[tuple[str, str], Partition] = {}
         self._with_remainder: set[Partition] = set()
@@ -107,7 +107,7 @@ class V3Daemon(Daemon):
             connection.send(b"S%d" % status)
         connection.close()
 
-    def _new_client(self, client: Client) -> None:
+    def _new_client(self, client: ClientProcess) -> None:
         """At the daemon's own socket: by its user."""
         found = next((n for n in self._there().values() if n.uid == client.uid), None)
         self._enter(client, found or self._create(f"uid_{client.uid}", client.uid, ""), _DEFAULT)
@@ -148,7 +148,7 @@ class V3Daemon(Daemon):
             return
         self._enter(client, named, space)
 
-    def _enter(self, client: Client, named: Named, space: str) -> None:
+    def _enter(self, client: ClientProcess, named: Named, space: str) -> None:
         self._loop.watch(client.connection, lambda: self._client_ready(client))
         server = self.servers.get(named.pid)
         if server is None or (named.uid != client.uid and not self._multiuser):
@@ -219,7 +219,7 @@ class V3Daemon(Daemon):
         gpus = tuple(self.gpus[device] for device in known)
         begin = Begin(self._place(name), uid, gpus, self._logs, 100.0, 0, 0, self.driver)
         pid, link = start_process(begin)
-        server = Server(pid, link, uid, gpus or self.gpus, self._logs, self._xids.append)
+        server = SimServer(pid, link, uid, gpus or self.gpus, self._logs, self._xids.append)
         self.servers[pid] = server
         self._loop.watch(link, lambda: self._server_speaks(server))
         named = self.named[name] = Named(name, uid, known, pid, {_DEFAULT: Space()})
@@ -340,7 +340,7 @@ class V3Daemon(Daemon):
                     )
         return _table(("name", "server", "server-status", *_LIMITS, "pipe-directory"), rows, options)
 
-    def _rows(self) -> list[tuple[Named, str, Client]]:
+    def _rows(self) -> list[tuple[Named, str, ClientProcess]]:
         found = []
         for named in self._there().values():
             for client in self.servers[named.pid].listed():
@@ -361,7 +361,7 @@ class V3Daemon(Daemon):
         ]
         return _table(("pid", "server", "device", "namespace", "cmd"), rows, options)
 
-    def _client(self, text: str) -> tuple[Named, str, Client]:
+    def _client(self, text: str) -> tuple[Named, str, ClientProcess]:
         found = next((row for row in self._rows() if str(row[2].pid) == text), None)
         if found is None:
             raise CallError(f"Client {text} not found")

@@ -21,7 +21,7 @@ from mpstui.plan.cpus import cpu_list
 from mpstui.plan.profile import Profile, ProfileError
 from mpstui.ui.contract import Runner
 from mpstui.ui.daemons.contract import DaemonBackend
-from mpstui.ui.dialogs.progress import Outcome, WorkDialog
+from mpstui.ui.dialogs.progress import DialogOutcome, ProgressDialog
 from mpstui.ui.dialogs.widgets import Choice, Chooser, Lines, Listing, Toggles, labelled, plain
 from mpstui.ui.form import TypedLine
 from mpstui.ui.plan.contract import Entry, PlanBackend
@@ -31,7 +31,7 @@ _COLUMNS: Final = 70
 """Of a command, so that all of it can be read in the smallest dialog."""
 
 
-class StartDialog(WorkDialog):
+class StartDialog(ProgressDialog):
     """A profile says everything itself; without one the fields do."""
 
     AUTO_FOCUS: ClassVar[str] = "#devices"
@@ -176,18 +176,18 @@ class StartDialog(WorkDialog):
         specs, profile = self._specs, self.profile
         self.begin(lambda progress: self._start(specs, profile, progress))
 
-    async def _start(self, specs: Sequence[DaemonSpec], profile: Profile | None, progress: Progress) -> Outcome:
+    async def _start(self, specs: Sequence[DaemonSpec], profile: Profile | None, progress: Progress) -> DialogOutcome:
         details: list[str] = []
         for position, spec in enumerate(specs):
             result = await self._backend.start(spec, progress)
             if not result.done:
                 missing = [path_text(other.pipe_dir) for other in specs[position + 1 :]]
                 not_tried = (f"not tried: {', '.join(missing)}",) if missing else ()
-                return Outcome(False, result.message, (*details, *result.details, *not_tried))
+                return DialogOutcome(False, result.message, (*details, *result.details, *not_tried))
             details += [result.message, *result.details] if len(specs) > 1 else list(result.details)
             self._backend.watch(spec.pipe_dir)
         message = result.message if len(specs) == 1 else f"{len(specs)} daemons run"
         remedy = ""
         if profile is not None and any(one.limits != type(one.limits)() for one in profile.daemons):
             remedy = "Its limits are not set yet: V on the screen Plan (p) opens the profile, and applies it."
-        return Outcome(True, message, tuple(details), remedy)
+        return DialogOutcome(True, message, tuple(details), remedy)

@@ -15,7 +15,7 @@ from mpstui.operations.daemons import FORCE_AFTER, StopPreview, preview_stop
 from mpstui.operations.types import Progress
 from mpstui.ui.daemons.contract import DaemonBackend
 from mpstui.ui.dialogs.base import Dialog
-from mpstui.ui.dialogs.progress import Outcome, WorkDialog
+from mpstui.ui.dialogs.progress import DialogOutcome, ProgressDialog
 from mpstui.ui.dialogs.widgets import Choice, Chooser, Lines, Listing, Push, labelled, marked, plain
 
 FORCE = "force"
@@ -34,7 +34,7 @@ WAITS_V3 = (
 """The same of protocol 3, which has no quit."""
 
 
-class StopDialog(WorkDialog):
+class StopDialog(ProgressDialog):
     """Names each client that is hit; while it waits, shows those that are left."""
 
     DEFAULT_CSS = "StopDialog #effect { margin-top: 1; }"
@@ -143,12 +143,12 @@ class StopDialog(WorkDialog):
         self.give_up()
         self.begin(lambda progress: self._stop(daemon, None, True, progress))
 
-    async def _stop(self, daemon: Daemon, timeout: int | None, force: bool, progress: Progress) -> Outcome:
+    async def _stop(self, daemon: Daemon, timeout: int | None, force: bool, progress: Progress) -> DialogOutcome:
         result = await self._backend.stop(daemon, timeout=timeout, force=force, progress=progress)
         refresh = getattr(self.app, "refresh_now", None)
         if refresh is not None:
             refresh(daemon.pipe_dir)
-        return Outcome(result.done, result.message, result.details)
+        return DialogOutcome(result.done, result.message, result.details)
 
 
 def _client_line(client: Client, *, here: bool) -> Content:

@@ -23,7 +23,7 @@ from mpstui.core.model import Snapshot
 from mpstui.ui.bars import KeyBar, KeyHint
 from mpstui.ui.dialogs.widgets import Push, Scroll, plain
 from mpstui.ui.layout import room_of
-from mpstui.ui.lines import InkScreen
+from mpstui.ui.lines import StyledScreen
 
 KEYS: Final = 1
 """Rows of the keys, under the frame."""
@@ -47,7 +47,7 @@ class _Shade(BackgroundScreen):
             yield Segment(text, style if control else tinted[style], control)
 
 
-class Dialog(InkScreen, ModalScreen[None]):
+class Dialog(StyledScreen, ModalScreen[None]):
     """A framed dialog over the screen: a body that scrolls and a foot that stays. Escape closes it, and so does q where
     nothing is typed. The keys at the foot of the terminal are its own while it is in front; the line at the top stays
     what it is: which node is asked about, and whether it is a simulated one."""

@@ -8,7 +8,7 @@ from typing import Final
 from mpstui.core.model import Client, Daemon, Snapshot
 from mpstui.plan.chain import Limit, limit_chains
 from mpstui.plan.variables import variables_of
-from mpstui.ui.dialogs.widgets import Heading, Row
+from mpstui.ui.dialogs.widgets import DetailRow, Heading
 
 _NAMES: Final[dict[Limit, str]] = {
     "active_thread_percentage": "threads",
@@ -20,28 +20,28 @@ _NAMES: Final[dict[Limit, str]] = {
 
 def chain_rows(
     snapshot: Snapshot, daemon: Daemon, client: Client, environment: Mapping[str, str] | None
-) -> list[Row | Heading]:
+) -> list[DetailRow | Heading]:
     """Each limit in force, and below it everything that has a say, the earliest first. ``—`` is not known."""
     events = [event for event in snapshot.events if event.pipe_dir in {None, daemon.pipe_dir}]
-    rows: list[Row | Heading] = [Row(), Heading("Where its limits come from; the lower one wins")]
+    rows: list[DetailRow | Heading] = [DetailRow(), Heading("Where its limits come from; the lower one wins")]
     for chain in limit_chains(client, daemon, events, environment, snapshot.devices):
-        rows.append(Row(_NAMES[chain.limit], chain.effective, "bold"))
+        rows.append(DetailRow(_NAMES[chain.limit], chain.effective, "bold"))
         width = max(len(link.value) for link in chain.links) + 2
-        rows += [Row("", f"{link.value:<{width}}{link.label}") for link in chain.links]
+        rows += [DetailRow("", f"{link.value:<{width}}{link.label}") for link in chain.links]
     return rows + _variable_rows(daemon, client, environment)
 
 
-def _variable_rows(daemon: Daemon, client: Client, environment: Mapping[str, str] | None) -> list[Row | Heading]:
+def _variable_rows(daemon: Daemon, client: Client, environment: Mapping[str, str] | None) -> list[DetailRow | Heading]:
     """The variables of MPS that it was started with, and what each of them does, or why it does nothing."""
     if environment is None:
         return []
     told, more = variables_of(environment, daemon, client.active_thread_percentage)
-    rows: list[Row | Heading] = [Row(), Heading("Variables that it was started with")]
+    rows: list[DetailRow | Heading] = [DetailRow(), Heading("Variables that it was started with")]
     for each in told:
-        rows.append(Row("", f"{each.name}={each.value}"))
+        rows.append(DetailRow("", f"{each.name}={each.value}"))
         if each.does:
-            rows.append(Row("", f"  {each.does}"))
+            rows.append(DetailRow("", f"  {each.does}"))
         if each.trouble:
-            rows.append(Row("", f"  {each.trouble}. {each.remedy}", "$text-warning"))
-    rows += [Row("", f"and {more} more")] if more else []
-    return rows if told else [*rows, Row("", "none of MPS")]
+            rows.append(DetailRow("", f"  {each.trouble}. {each.remedy}", "$text-warning"))
+    rows += [DetailRow("", f"and {more} more")] if more else []
+    return rows if told else [*rows, DetailRow("", "none of MPS")]

@@ -18,7 +18,7 @@ from mpstui.ui.panel import Panel
 _WIDEST = 200
 
 
-class Wish(NamedTuple):
+class ColumnChoice(NamedTuple):
     """A column as the list shows it."""
 
     field: Field[Any]
@@ -26,7 +26,7 @@ class Wish(NamedTuple):
     width: int
 
 
-class ColumnList(Panel[Wish]):
+class ColumnList(Panel[ColumnChoice]):
     """All fields that a client has; those that are shown first, in their order."""
 
     TITLE: ClassVar[str] = "Columns"
@@ -57,19 +57,19 @@ class ColumnList(Panel[Wish]):
         self.rows = self._wishes(shown)
         self._cursor = self.rows[0].field.id
 
-    def _wishes(self, shown: Sequence[tuple[str, int]]) -> list[Wish]:
+    def _wishes(self, shown: Sequence[tuple[str, int]]) -> list[ColumnChoice]:
         fields = {each.id: each for each in possible_columns(CLIENT)}
-        first = [Wish(fields[name], True, width) for name, width in shown if name in fields]
+        first = [ColumnChoice(fields[name], True, width) for name, width in shown if name in fields]
         there = {wish.field.id for wish in first}
-        return [*first, *(Wish(each, False, 0) for name, each in fields.items() if name not in there)]
+        return [*first, *(ColumnChoice(each, False, 0) for name, each in fields.items() if name not in there)]
 
-    def key(self, row: Wish) -> str:
+    def key(self, row: ColumnChoice) -> str:
         return row.field.id
 
     def head(self, width: int) -> Line:
         return ((f"    {'COLUMN':<21}{'CELLS':>6}  ", "head"), ("WHAT IT IS", "head"))
 
-    def row_lines(self, row: Wish, width: int) -> list[Line]:
+    def row_lines(self, row: ColumnChoice, width: int) -> list[Line]:
         name, reverse = self.sort
         falling = row.field.column is not None and row.field.column.falling
         mark = (" ▼" if falling is not reverse else " ▲") if name == row.field.id else ""
@@ -88,7 +88,7 @@ class ColumnList(Panel[Wish]):
 
     # Keys.
 
-    def _changed(self, rows: Sequence[Wish]) -> None:
+    def _changed(self, rows: Sequence[ColumnChoice]) -> None:
         self.set_rows(list(rows), context=(self.sort, tuple((w.field.id, w.shown, w.width) for w in rows)))
         self._take([Shown(wish.field.id, wish.width) for wish in rows if wish.shown])
         self.repaint()  # which of them there is room for is known now
@@ -103,7 +103,7 @@ class ColumnList(Panel[Wish]):
         shown = [wish for wish in rows if wish.shown]
         self._changed([*shown, *(wish for wish in rows if not wish.shown)])
 
-    def _place(self, rows: Sequence[Wish], new: Wish) -> int:
+    def _place(self, rows: Sequence[ColumnChoice], new: ColumnChoice) -> int:
         """Where a column comes that is shown from now on: at its usual place, and never behind the command, which takes
         what is left of the width."""
         shown = [wish.field for wish in rows if wish.shown]

@@ -22,7 +22,7 @@ from mpstui.ui.contract import Runner
 from mpstui.ui.dialogs.command_words import Typed, commands, views
 from mpstui.ui.dialogs.help import NOT_HERE
 from mpstui.ui.keys import ACTION_PREFIX, written
-from mpstui.ui.lines import InkScreen
+from mpstui.ui.lines import StyledScreen
 
 _HELP_WEIGHT = 0.01
 _TYPED = 1000
@@ -68,8 +68,8 @@ class Palette(CommandPalette):
     """Textual's, with its keys at its foot, as a dialog has them."""
 
     # Textual takes styles from the first base alone.
-    COMPONENT_CLASSES = InkScreen.COMPONENT_CLASSES
-    DEFAULT_CSS = InkScreen.DEFAULT_CSS.replace("InkScreen", "Palette") + "Palette > KeyBar { dock: bottom; }"
+    COMPONENT_CLASSES = StyledScreen.COMPONENT_CLASSES
+    DEFAULT_CSS = StyledScreen.DEFAULT_CSS.replace("StyledScreen", "Palette") + "Palette > KeyBar { dock: bottom; }"
 
     async def on_mount(self) -> None:
         bar = KeyBar()

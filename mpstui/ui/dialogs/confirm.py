@@ -20,7 +20,7 @@ from mpstui.operations.rescue import processes
 from mpstui.operations.types import Others, Preview, Request
 from mpstui.ui.contract import Runner
 from mpstui.ui.dialogs.progress import ActionDialog
-from mpstui.ui.dialogs.widgets import Choice, Chooser, Lines, Listing, Row, Sheet, labelled, marked, plain
+from mpstui.ui.dialogs.widgets import Choice, Chooser, DetailRow, Lines, Listing, Sheet, labelled, marked, plain
 from mpstui.ui.form import TypedLine
 
 _HINT = "Enter marked button · Tab move · Esc cancel"
@@ -162,7 +162,7 @@ class HarmConfirm(ActionDialog):
         self._ask_for(preview.type_in)
         if preview != self._preview:
             self._preview = preview
-            self.query_one("#facts", Sheet).show([Row(label, value) for label, value in preview.facts])
+            self.query_one("#facts", Sheet).show([DetailRow(label, value) for label, value in preview.facts])
             self.query_one("#warnings", Lines).show(*(marked("▲", line, "$text-warning") for line in preview.warnings))
             self._show_others(preview)
         self.show_foot(self._label(), ready=self._problem is None)

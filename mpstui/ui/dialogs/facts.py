@@ -13,9 +13,9 @@ from mpstui.core.cells import no_readings, with_indices
 from mpstui.core.model import Client, Daemon, Event, ProcessKey, Server, Snapshot
 from mpstui.core.text import UNKNOWN, format_size, path_text
 from mpstui.fields import CLIENT, DAEMON, DEVICE, EVENT, SERVER, Fact, Thing, View, default_facts
-from mpstui.ui.dialogs.widgets import Heading, Row
+from mpstui.ui.dialogs.widgets import DetailRow, Heading
 
-Rows = list[Row | Heading]
+Rows = list[DetailRow | Heading]
 LAST_EVENTS = 8
 _STYLES = {"good": "$text-success", "warn": "$text-warning", "bad": "$text-error"}
 
@@ -42,7 +42,7 @@ def rows_of(
             return "Control daemon", _rows(DAEMON, daemon, view) + _last_events(view, mine)
     view = View.of(snapshot)
     if kind == "device" and (device := snapshot.device(str(identity))):
-        why = [Row("no readings", no_readings(snapshot.nvml_detail))] if snapshot.nvml_detail else []
+        why = [DetailRow("no readings", no_readings(snapshot.nvml_detail))] if snapshot.nvml_detail else []
         first, others = _on_device(snapshot, device.uuid)
         rows = [*first, *_rows(DEVICE, device, view), *others, *why]
         return f"Device {UNKNOWN if device.index is None else device.index}", rows
@@ -68,7 +68,7 @@ def _on_device(snapshot: Snapshot, uuid: str) -> tuple[Rows, Rows]:
     here = [each for daemon in snapshot.daemons for each in daemon.clients() if uuid in each.device_uuids]
     here.sort(key=lambda each: (-each.gpu_memory.get(uuid, -1), each.pid))
     rows = [
-        Row(
+        DetailRow(
             str(each.pid),
             f"{format_size(each.gpu_memory.get(uuid)):>9}  {each.user or UNKNOWN}  {each.command or UNKNOWN}",
         )
@@ -76,24 +76,24 @@ def _on_device(snapshot: Snapshot, uuid: str) -> tuple[Rows, Rows]:
     ]
     first, others = rows[:_FIRST], rows[_FIRST:]
     return (
-        [Heading("Its clients, by their memory on this device"), *first, Row()] if first else [],
-        [Row(), Heading("Its other clients"), *others] if others else [],
+        [Heading("Its clients, by their memory on this device"), *first, DetailRow()] if first else [],
+        [DetailRow(), Heading("Its other clients"), *others] if others else [],
     )
 
 
-def _row(fact: Fact) -> Row:
-    return Row(fact.label, fact.text, " ".join(_STYLES.get(name, name) for name in fact.style.split()))
+def _row(fact: Fact) -> DetailRow:
+    return DetailRow(fact.label, fact.text, " ".join(_STYLES.get(name, name) for name in fact.style.split()))
 
 
 def _rows(
-    thing: Thing[Any], item: Any, view: View, before: Mapping[str, Sequence[Row | Heading]] | None = None
+    thing: Thing[Any], item: Any, view: View, before: Mapping[str, Sequence[DetailRow | Heading]] | None = None
 ) -> Rows:
     """The details of the table, a blank line before each heading; ``before``: rows before that of a group."""
     rows: Rows = []
     for group, heading, facts in thing.details(item, view):
         rows += (before or {}).get(group, ())
         if heading and (facts or group in _ALWAYS):
-            rows += [*([Row()] if rows else ()), Heading(heading)]
+            rows += [*([DetailRow()] if rows else ()), Heading(heading)]
         rows += map(_row, facts)
     return rows
 
@@ -116,9 +116,9 @@ def _server(view: View, server: Server) -> Rows:
 
 
 def _last_events(view: View, events: Sequence[Event]) -> Rows:
-    rows: Rows = [Row(), Heading("Last events")]
+    rows: Rows = [DetailRow(), Heading("Last events")]
     for event in events[-LAST_EVENTS:]:
         clock = UNKNOWN if event.time is None else time.strftime("%H:%M:%S", time.localtime(event.time))
         what = with_indices(event.detail or event.raw, view.indices)
-        rows.append(Row(clock, f"{event.kind.replace('_', ' ')}  {what}"))
-    return rows if len(rows) > 2 else [*rows, Row("", "none seen")]
+        rows.append(DetailRow(clock, f"{event.kind.replace('_', ' ')}  {what}"))
+    return rows if len(rows) > 2 else [*rows, DetailRow("", "none seen")]

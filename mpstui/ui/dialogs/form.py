@@ -19,7 +19,7 @@ from mpstui.operations.operation import Operation
 from mpstui.operations.types import Argument, ExitStatus, Preview, Request
 from mpstui.ui.contract import Runner
 from mpstui.ui.dialogs.progress import ActionDialog
-from mpstui.ui.dialogs.widgets import Choice, Chooser, Lines, Listing, Row, Sheet, labelled, marked, plain
+from mpstui.ui.dialogs.widgets import Choice, Chooser, DetailRow, Lines, Listing, Sheet, labelled, marked, plain
 from mpstui.ui.form import TypedLine
 
 
@@ -171,7 +171,7 @@ class ChangeForm(ActionDialog):
             self._preview = preview
             self.say_title(preview.title)
             self.query_one("#facts", Sheet).show(
-                [Row(k, v, "bold" if k == "new value" else "") for k, v in (*preview.facts, *self._of_gpu())]
+                [DetailRow(k, v, "bold" if k == "new value" else "") for k, v in (*preview.facts, *self._of_gpu())]
             )
             self.query_one("#warnings", Lines).show(*(marked("▲", line, "$text-warning") for line in preview.warnings))
             count = len(preview.not_reached)

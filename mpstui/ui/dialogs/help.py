@@ -17,72 +17,78 @@ from mpstui.operations.operation import Operation
 from mpstui.ui.contract import Runner
 from mpstui.ui.dialogs.base import Dialog
 from mpstui.ui.dialogs.details import Reader
-from mpstui.ui.dialogs.widgets import Heading, Row, Sheet
+from mpstui.ui.dialogs.widgets import DetailRow, Heading, Sheet
 from mpstui.ui.filter import CLIENT_TERMS
 from mpstui.ui.form import TypedLine
 from mpstui.ui.keys import ACTION_PREFIX, written
 
 MARKS = (
-    Row("⟳", "connected before the present limit was set, and keeps the old one"),
-    Row("▲", "nearly full, or needs attention"),
-    Row("✕", "terminate was asked for, or something has ended"),
-    Row("≈", "calculated, not measured on this kind of device"),
-    Row("—", "not known; never zero"),
-    Row("≥", "before a sum: at least so much; of one client it is not known"),
-    Row("↑", "pinned: stays on top"),
+    DetailRow("⟳", "connected before the present limit was set, and keeps the old one"),
+    DetailRow("▲", "nearly full, or needs attention"),
+    DetailRow("✕", "terminate was asked for, or something has ended"),
+    DetailRow("≈", "calculated, not measured on this kind of device"),
+    DetailRow("—", "not known; never zero"),
+    DetailRow("≥", "before a sum: at least so much; of one client it is not known"),
+    DetailRow("↑", "pinned: stays on top"),
 )
 SAFETY = (
-    Row("1", "Every change shows its effect and asks. Enter there is Cancel: Tab goes to the button that does it."),
-    Row("2", "terminate_client is sent once for a client: a second one blocks the whole daemon."),
-    Row("3", "A kill comes only after terminate_client has answered; without it the neighbours lose their work too."),
-    Row("4", "Values are checked before they are sent, and read back after."),
-    Row("5", "A client is its PID and start time: a reused PID is never hit. Every change is in the audit log."),
+    DetailRow(
+        "1", "Every change shows its effect and asks. Enter there is Cancel: Tab goes to the button that does it."
+    ),
+    DetailRow("2", "terminate_client is sent once for a client: a second one blocks the whole daemon."),
+    DetailRow(
+        "3", "A kill comes only after terminate_client has answered; without it the neighbours lose their work too."
+    ),
+    DetailRow("4", "Values are checked before they are sent, and read back after."),
+    DetailRow("5", "A client is its PID and start time: a reused PID is never hit. Every change is in the audit log."),
 )
 ABOUT_MPS = (
-    Row("utilisation", "NVML counts the clients' work for the server: no client has a figure of its own."),
-    Row("compute mode", "Exclusive_Process lets in one process, the server: all its clients come with it."),
-    Row("limits", "A limit reserves nothing: several clients may use the same SM."),
-    Row("priority", "A hint: no order is promised."),
-    Row(
+    DetailRow("utilisation", "NVML counts the clients' work for the server: no client has a figure of its own."),
+    DetailRow("compute mode", "Exclusive_Process lets in one process, the server: all its clients come with it."),
+    DetailRow("limits", "A limit reserves nothing: several clients may use the same SM."),
+    DetailRow("priority", "A hint: no order is promised."),
+    DetailRow(
         "ending",
         "A client that still computes waits for its GPU work first (cudaDeviceSynchronize), or is terminated here. "
         "Ctrl-C, a signal or a crash in the middle of a kernel can take its neighbours with it.",
     ),
-    Row("trust", "Clients of one server share its faults: MPS is for programs that belong together."),
-    Row("not under MPS", "Dynamic parallelism, whose modules cannot be loaded, and programs of 32 bits."),
-    Row("CUDA IPC", "Works between clients and programs outside MPS; not on Tegra."),
-    Row(
+    DetailRow("trust", "Clients of one server share its faults: MPS is for programs that belong together."),
+    DetailRow("not under MPS", "Dynamic parallelism, whose modules cannot be loaded, and programs of 32 bits."),
+    DetailRow("CUDA IPC", "Works between clients and programs outside MPS; not on Tegra."),
+    DetailRow(
         "debuggers",
         "A program under cuda-gdb waits in cuInit until all clients have ended, and runs without MPS. Core dumps, "
         "memcheck, Nsight Systems and CUPTI work in clients.",
     ),
-    Row(
+    DetailRow(
         "no memory",
         "An error at a client's first context, though memory is free: call cuInit first; build it as PIC and PIE.",
     ),
-    Row("before Volta", "16 contexts, no limits, one address space for all clients: doctor names such GPUs."),
+    DetailRow("before Volta", "16 contexts, no limits, one address space for all clients: doctor names such GPUs."),
 )
 """What the vendor's guide says that no column shows."""
 GLOSSARY = (
-    Row("daemon", "nvidia-cuda-mps-control. It starts servers, and takes commands in its pipe directory."),
-    Row("server", "nvidia-cuda-mps-server. Its clients share GPUs through it. Usually one user has it at a time."),
-    Row("client", "A process that computes through a server."),
-    Row("context", "What a client opens on a GPU. A GPU takes a limited number; the next client gets an error."),
-    Row("context pool", "The contexts of a GPU that are still free."),
-    Row("SM", "Streaming multiprocessor: the part of a GPU that runs kernels."),
-    Row("active thread percentage", "The share of the SMs that a client may use. Shown as THREADS."),
-    Row("execution affinity", "The same share as a number of SMs, which a program asks for by itself."),
-    Row("pinned memory limit", "The device memory that a client may take. More gives it an out-of-memory error."),
-    Row("outdated limits", "The client connected before the present limits were set. It keeps the old ones."),
-    Row("group", "The clients of one user, GPU, server, pod or job (F5)."),
-    Row("pending", "The client waits for a server, because the clients of another user have it."),
-    Row("FAULT", "A client made a fatal error on a GPU. All clients of that server there lose their work."),
-    Row("blast radius", "The clients that lose their GPU work if one client faults."),
-    Row("held", "Somebody keeps a control session open. The daemon answers nobody else."),
-    Row("blocked", "The daemon answers nobody. Its clients keep running."),
-    Row("stale", "The files of a daemon that has ended."),
+    DetailRow("daemon", "nvidia-cuda-mps-control. It starts servers, and takes commands in its pipe directory."),
+    DetailRow(
+        "server", "nvidia-cuda-mps-server. Its clients share GPUs through it. Usually one user has it at a time."
+    ),
+    DetailRow("client", "A process that computes through a server."),
+    DetailRow("context", "What a client opens on a GPU. A GPU takes a limited number; the next client gets an error."),
+    DetailRow("context pool", "The contexts of a GPU that are still free."),
+    DetailRow("SM", "Streaming multiprocessor: the part of a GPU that runs kernels."),
+    DetailRow("active thread percentage", "The share of the SMs that a client may use. Shown as THREADS."),
+    DetailRow("execution affinity", "The same share as a number of SMs, which a program asks for by itself."),
+    DetailRow("pinned memory limit", "The device memory that a client may take. More gives it an out-of-memory error."),
+    DetailRow("outdated limits", "The client connected before the present limits were set. It keeps the old ones."),
+    DetailRow("group", "The clients of one user, GPU, server, pod or job (F5)."),
+    DetailRow("pending", "The client waits for a server, because the clients of another user have it."),
+    DetailRow("FAULT", "A client made a fatal error on a GPU. All clients of that server there lose their work."),
+    DetailRow("blast radius", "The clients that lose their GPU work if one client faults."),
+    DetailRow("held", "Somebody keeps a control session open. The daemon answers nobody else."),
+    DetailRow("blocked", "The daemon answers nobody. Its clients keep running."),
+    DetailRow("stale", "The files of a daemon that has ended."),
 )
-FILTER = tuple(Row(text, meaning, label_style="bold") for text, meaning in CLIENT_TERMS)
+FILTER = tuple(DetailRow(text, meaning, label_style="bold") for text, meaning in CLIENT_TERMS)
 NOT_HERE = frozenset({"screen.copy_text"})
 """Textual's own keys that do nothing in this program."""
 KEY = "$text-accent bold"
@@ -103,7 +109,7 @@ class HelpScreen(Reader):
     """Made from the bindings of the screen below it and from the registry of actions."""
 
     HELPED: ClassVar[bool] = False
-    FIXED: ClassVar[Sequence[tuple[str, Sequence[Row]]]] = (
+    FIXED: ClassVar[Sequence[tuple[str, Sequence[DetailRow]]]] = (
         ("Filter: / hides the other rows, f goes to the next one", FILTER),
         ("Marks", MARKS),
         ("Safety", SAFETY),
@@ -156,34 +162,34 @@ class HelpScreen(Reader):
         self._line.display = False
         self._keep()
 
-    def _rows(self, below: Screen[object], actions: tuple[Operation, ...]) -> Iterator[Row | Heading]:
+    def _rows(self, below: Screen[object], actions: tuple[Operation, ...]) -> Iterator[DetailRow | Heading]:
         types = isinstance(below.focused, Input)
         active = {key: each for key, each in below.active_bindings.items() if not (types and _is_text(each))}
         keys = {b.binding.id: written(self.app.get_key_display(b.binding)) for b in active.values() if b.binding.id}
-        sections: list[tuple[str, list[Row]]] = []
+        sections: list[tuple[str, list[DetailRow]]] = []
         if isinstance(below.focused, TypedLine) and below.focused.about:
             yield Heading("What may be typed here")
-            yield from (Row(text, meaning, label_style="bold") for text, meaning in below.focused.about)
-            yield Row()
+            yield from (DetailRow(text, meaning, label_style="bold") for text, meaning in below.focused.about)
+            yield DetailRow()
         if isinstance(below, Dialog):
-            here = [Row(hint.key, hint.text, label_style=KEY) for hint in below.keys.hints if hint.key != "?"]
+            here = [DetailRow(hint.key, hint.text, label_style=KEY) for hint in below.keys.hints if hint.key != "?"]
             sections.append(("Here", here))
         if getattr(below, "OFFERS_ACTIONS", True) and not types:
             named = [(keys.get(ACTION_PREFIX + a.id, a.key or "^p"), f"{a.title}: {a.help}") for a in actions]
-            sections.append(("Actions", [Row(key, text, label_style=KEY) for key, text in named]))
+            sections.append(("Actions", [DetailRow(key, text, label_style=KEY) for key, text in named]))
         for title, wanted in (("Typing" if types else "Rows and panels", True), ("Program", False)):
             sections.append((title, self._keys([b for b in active.values() if _about_rows(b) is wanted], actions)))
         for number, (title, rows) in enumerate(section for section in sections if section[1]):
             if number:
-                yield Row()
+                yield DetailRow()
             yield Heading(title)
             yield from rows
         for title, fixed in self.FIXED:
-            yield Row()
+            yield DetailRow()
             yield Heading(title)
             yield from fixed
 
-    def _keys(self, bindings: list[ActiveBinding], actions: tuple[Operation, ...]) -> list[Row]:
+    def _keys(self, bindings: list[ActiveBinding], actions: tuple[Operation, ...]) -> list[DetailRow]:
         """One row for each thing that can be done, with all its keys."""
         own = {ACTION_PREFIX + action.id for action in actions} | {f"act('{action.id}')" for action in actions}
         keys: dict[str, list[str]] = {}
@@ -201,7 +207,7 @@ class HelpScreen(Reader):
             key = written(self.app.get_key_display(binding))
             if key not in shown:
                 shown.append(key)
-        return [Row(" ".join(shown), description, label_style=KEY) for description, shown in keys.items()]
+        return [DetailRow(" ".join(shown), description, label_style=KEY) for description, shown in keys.items()]
 
 
 class FleetHelp(HelpScreen):
@@ -211,19 +217,21 @@ class FleetHelp(HelpScreen):
         (
             "States, the worst first",
             (
-                Row("FAULT", "A client made a fatal error on a GPU. All clients of that server there lose their work."),
-                Row("BLOCKED", "A daemon answers nobody. Its clients keep running."),
-                Row("NO ANSWER", "The node, or its exporter, does not answer."),
-                Row("NOT STARTING", "Servers end before they are ready."),
-                Row("HELD", "Somebody keeps a control session open. The daemon answers nobody else."),
-                Row("STALE", "The files of a daemon that has ended."),
-                Row("OLD", "The exporter answers, and NVML has not for two minutes."),
-                Row("WARNING", "mpstui there shows a problem: p lists them."),
-                Row(
+                DetailRow(
+                    "FAULT", "A client made a fatal error on a GPU. All clients of that server there lose their work."
+                ),
+                DetailRow("BLOCKED", "A daemon answers nobody. Its clients keep running."),
+                DetailRow("NO ANSWER", "The node, or its exporter, does not answer."),
+                DetailRow("NOT STARTING", "Servers end before they are ready."),
+                DetailRow("HELD", "Somebody keeps a control session open. The daemon answers nobody else."),
+                DetailRow("STALE", "The files of a daemon that has ended."),
+                DetailRow("OLD", "The exporter answers, and NVML has not for two minutes."),
+                DetailRow("WARNING", "mpstui there shows a problem: p lists them."),
+                DetailRow(
                     "NOT KNOWN",
                     "The host has not answered yet; or a daemon runs there, and whether it answers is not known.",
                 ),
-                Row("ABSENT", "No daemon runs."),
+                DetailRow("ABSENT", "No daemon runs."),
             ),
         ),
         ("Words", GLOSSARY),
@@ -234,7 +242,7 @@ class FleetHelp(HelpScreen):
         super().__init__(())
         self._history = history
 
-    def _rows(self, below: Screen[object], actions: tuple[Operation, ...]) -> Iterator[Row | Heading]:
+    def _rows(self, below: Screen[object], actions: tuple[Operation, ...]) -> Iterator[DetailRow | Heading]:
         keys = {
             "Enter": "Open the node's own mpstui. Esc on its overview, or q, comes back here.",
             "/": "Filter: words, !word for without",
@@ -247,17 +255,17 @@ class FleetHelp(HelpScreen):
             "q": "Quit",
         }
         yield Heading("Keys")
-        yield from (Row(key, text, label_style=KEY) for key, text in keys.items())
-        yield Row("", "Nothing is changed from here: set limits and end clients on the node itself.")
+        yield from (DetailRow(key, text, label_style=KEY) for key, text in keys.items())
+        yield DetailRow("", "Nothing is changed from here: set limits and end clients on the node itself.")
         for title, fixed in self.FIXED:
-            yield Row()
+            yield DetailRow()
             yield Heading(title)
             yield from fixed
 
 
-def found(rows: Sequence[Row | Heading], words: Sequence[str]) -> list[Row | Heading]:
+def found(rows: Sequence[DetailRow | Heading], words: Sequence[str]) -> list[DetailRow | Heading]:
     """The rows that have all ``words`` (small letters), each below its heading; a line that says so where none has."""
-    kept: list[Row | Heading] = []
+    kept: list[DetailRow | Heading] = []
     heading: Heading | None = None
     for row in rows:
         if isinstance(row, Heading):
@@ -266,9 +274,9 @@ def found(rows: Sequence[Row | Heading], words: Sequence[str]) -> list[Row | Hea
             if not (row.label or row.value):
                 continue
             if heading is not None and heading not in kept:
-                kept += [*([Row()] if kept else ()), heading]
+                kept += [*([DetailRow()] if kept else ()), heading]
             kept.append(row)
-    return kept or [Row("", "nothing here has that; Esc shows all")]
+    return kept or [DetailRow("", "nothing here has that; Esc shows all")]
 
 
 def _is_text(active: ActiveBinding) -> bool:

@@ -23,7 +23,7 @@ from mpstui.ui.dialogs.widgets import Lines, Listing, Push, marked, plain
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class DialogOutcome:
     """What came of it."""
 
     good: bool
@@ -54,7 +54,7 @@ class Outcome:
         )
 
 
-class WorkDialog(Dialog):
+class ProgressDialog(Dialog):
     """Cancel has the focus. Subclasses give ``show()`` for the question and ``pressed()`` for the yes.
 
     What has the class ``question`` is there until the work begins; an ``entry`` comes back where the work has failed.
@@ -71,7 +71,7 @@ class WorkDialog(Dialog):
         Binding("pagedown", "scroll_lists(6)", "Page down", show=False),
     ]
     DEFAULT_CSS = """
-    WorkDialog {
+    ProgressDialog {
         #problem { margin-top: 1; }
         #outcome { margin-top: 1; }
         Listing { margin-top: 1; }
@@ -94,7 +94,7 @@ class WorkDialog(Dialog):
         super().__init__(snapshot)
         self.work_title = work_title
         self.state: Literal["asking", "running", "ended"] = "asking"
-        self.result: Outcome | None = None
+        self.result: DialogOutcome | None = None
         self._progress: list[str] = []
         self._worker: Worker[None] | None = None
 
@@ -120,7 +120,7 @@ class WorkDialog(Dialog):
                 part.scroll_relative(y=step, animate=False)
                 return
 
-    def begin(self, work: Callable[[Progress], Coroutine[Any, Any, Outcome]]) -> None:
+    def begin(self, work: Callable[[Progress], Coroutine[Any, Any, DialogOutcome]]) -> None:
         """Have it carried out, unless something is already; the dialog may be closed meanwhile."""
         if self.state == "running":
             return
@@ -136,11 +136,11 @@ class WorkDialog(Dialog):
             self._worker.cancel()
         self.state = "asking"
 
-    async def _carry_out(self, app: App[Any], work: Callable[[Progress], Coroutine[Any, Any, Outcome]]) -> None:
+    async def _carry_out(self, app: App[Any], work: Callable[[Progress], Coroutine[Any, Any, DialogOutcome]]) -> None:
         try:
             result = await work(self._add_progress)
         except Exception as error:
-            result = Outcome(
+            result = DialogOutcome(
                 False,
                 f"An error of mpstui itself stopped this: {type(error).__name__}: {error}",
                 remedy="What reached the daemon is not known: see the screen and the audit log before trying again.",
@@ -195,7 +195,7 @@ class WorkDialog(Dialog):
         self.query_one("#problem", Lines).show(*([marked("✗", problem, "$text-error")] if problem else []))
 
 
-class ActionDialog(WorkDialog):
+class ActionDialog(ProgressDialog):
     """A dialog that has an action of the registry carried out."""
 
     DEFAULT_CSS = """
@@ -228,6 +228,6 @@ class ActionDialog(WorkDialog):
         self.sent = request = self.request()
         self.begin(lambda progress: self._execute(request, progress))
 
-    async def _execute(self, request: Request, progress: Progress) -> Outcome:
+    async def _execute(self, request: Request, progress: Progress) -> DialogOutcome:
         result = await self.runner.execute(request, self.snapshot, progress)
-        return Outcome(result.done, result.message, result.details, result.remedy or "", result.waits)
+        return DialogOutcome(result.done, result.message, result.details, result.remedy or "", result.waits)

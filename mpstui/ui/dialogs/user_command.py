@@ -9,10 +9,10 @@ from textual.content import Content
 from textual.widgets import Static
 
 from mpstui.commands import (
+    CommandTarget,
     Ended,
     Filled,
     RefusedError,
-    Target,
     announce,
     conclude,
     fill,
@@ -22,8 +22,8 @@ from mpstui.commands import (
 )
 from mpstui.config import CommandSpec
 from mpstui.core.model import Snapshot
-from mpstui.ui.dialogs.progress import Outcome, WorkDialog
-from mpstui.ui.dialogs.widgets import Lines, Push, Row, Sheet
+from mpstui.ui.dialogs.progress import DialogOutcome, ProgressDialog
+from mpstui.ui.dialogs.widgets import DetailRow, Lines, Push, Sheet
 
 LINES = 1000
 """Lines of output that are kept: the last ones."""
@@ -32,7 +32,7 @@ _PACE = 0.2
 _HINT = "Enter marked button · Tab move · Esc cancel"
 
 
-class OwnCommandDialog(WorkDialog):
+class OwnCommandDialog(ProgressDialog):
     """Says what would be run, for which row, and has it run. One that is marked safe runs at once."""
 
     DEFAULT_CSS = """
@@ -51,7 +51,7 @@ class OwnCommandDialog(WorkDialog):
         self,
         spec: CommandSpec,
         snapshot: Snapshot,
-        target: Target,
+        target: CommandTarget,
         *,
         read_only: bool,
         in_terminal: Callable[[CommandSpec, Filled], None],
@@ -94,8 +94,8 @@ class OwnCommandDialog(WorkDialog):
         try:
             self._filled = fill(self._spec, self.snapshot, self._target)
             problem = refusal(self._spec, read_only=self._read_only)
-            rows = [Row("for", self._filled.about), Row("program", self._filled.program)]
-            rows += [Row("argument" if not at else "", word) for at, word in enumerate(self._filled.words[1:])]
+            rows = [DetailRow("for", self._filled.about), DetailRow("program", self._filled.program)]
+            rows += [DetailRow("argument" if not at else "", word) for at, word in enumerate(self._filled.words[1:])]
             self.query_one("#facts", Sheet).show(rows)
         except RefusedError as error:
             self._filled, problem = None, str(error)
@@ -106,7 +106,7 @@ class OwnCommandDialog(WorkDialog):
         if self.state == "running":
             self.give_up()
             self.state = "ended"
-            self.result = Outcome(False, f"{self._spec.name} was ended")
+            self.result = DialogOutcome(False, f"{self._spec.name} was ended")
             self._show_outcome()
             self.show()
         else:
@@ -125,7 +125,7 @@ class OwnCommandDialog(WorkDialog):
         self._dropped = 0
         self.begin(lambda _progress: self._run(filled))
 
-    async def _run(self, filled: Filled) -> Outcome:
+    async def _run(self, filled: Filled) -> DialogOutcome:
         unwritten = announce(self._spec, filled)
         why = stopped_by(filled) or (None if self._spec.safe else unwritten)
         ended = Ended(None, "was ended with mpstui, or by its user")
@@ -138,7 +138,7 @@ class OwnCommandDialog(WorkDialog):
             after = conclude(self._spec, filled, ended)
         trouble = tuple(dict.fromkeys(each for each in (unwritten, after) if each and each != why))
         dropped = (f"{self._dropped} lines before these are not kept",) if self._dropped else ()
-        return Outcome(ended.good, f"{self._spec.name}: {ended.words}", (*dropped, *trouble))
+        return DialogOutcome(ended.good, f"{self._spec.name}: {ended.words}", (*dropped, *trouble))
 
     def _hear(self, lines: Sequence[str]) -> None:
         self._progress += lines

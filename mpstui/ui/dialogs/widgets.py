@@ -37,7 +37,7 @@ def marked(mark: str, text: str, style: str = "") -> Content:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class DetailRow:
     """One labelled value; without a label and a value, an empty line."""
 
     label: str = ""
@@ -64,15 +64,17 @@ class Sheet(Widget):
 
     DEFAULT_CSS = "Sheet { height: auto; width: 1fr; }"
 
-    def __init__(self, rows: Sequence[Row | Heading] = (), *, label_width: int = 0, id: str | None = None) -> None:
+    def __init__(
+        self, rows: Sequence[DetailRow | Heading] = (), *, label_width: int = 0, id: str | None = None
+    ) -> None:
         """``label_width``: cells of the first column at least."""
         super().__init__(id=id)
-        self.rows: tuple[Row | Heading, ...] = tuple(rows)
+        self.rows: tuple[DetailRow | Heading, ...] = tuple(rows)
         self._label_width = label_width
-        self._laid: tuple[tuple[Row | Heading, ...], dict[int, list[Content]]] = (self.rows, {})
+        self._laid: tuple[tuple[DetailRow | Heading, ...], dict[int, list[Content]]] = (self.rows, {})
         """Rows, and their lines by width: Textual asks for the height three times before it paints."""
 
-    def show(self, rows: Sequence[Row | Heading]) -> None:
+    def show(self, rows: Sequence[DetailRow | Heading]) -> None:
         """Replace the rows; nothing is painted where nothing differs."""
         if self.rows != tuple(rows):
             self.rows = tuple(rows)
@@ -94,7 +96,7 @@ class Sheet(Widget):
         return laid[width]
 
     def _lay(self, width: int) -> list[Content]:
-        longest = max((cell_len(plain(row.label)) for row in self.rows if isinstance(row, Row)), default=0)
+        longest = max((cell_len(plain(row.label)) for row in self.rows if isinstance(row, DetailRow)), default=0)
         label_width = max(self._label_width, longest + 2)
         lines: list[Content] = []
         for row in self.rows:

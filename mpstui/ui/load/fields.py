@@ -13,7 +13,7 @@ from mpstui.core.late import dataclass
 from mpstui.core.model import Device
 from mpstui.core.text import PRIORITIES, PRIORITY_WORDS
 from mpstui.load.types import KERNELS
-from mpstui.ui.form import Field, Form, after
+from mpstui.ui.form import Form, FormField, after
 from mpstui.ui.lines import Line
 from mpstui.ui.load.presets import PRESETS, Preset, apply
 from mpstui.ui.load.setup import MOST_CLIENTS, STEADY, WAYS, Setup
@@ -26,31 +26,31 @@ _HOLD: Final = ("affinity", "percentage")
 _PRIORITY: Final = ((), (0,), (1,), (0, 1))
 
 FIELDS: Final = (
-    Field("preset", "preset", "Values for all the fields below; each can be changed afterwards."),
-    Field("kernel", "kernel", ""),
-    Field("clients", "clients", "Processes, each a client of MPS of its own. They begin together.", "0123456789"),
-    Field("device", "device", "The GPU of the clients; several are taken in turn."),
-    Field(
+    FormField("preset", "preset", "Values for all the fields below; each can be changed afterwards."),
+    FormField("kernel", "kernel", ""),
+    FormField("clients", "clients", "Processes, each a client of MPS of its own. They begin together.", "0123456789"),
+    FormField("device", "device", "The GPU of the clients; several are taken in turn."),
+    FormField(
         "shares",
         "shares",
         "Percent of the SMs: none, one for all, or one for each client: 30,70. The hardware rounds them.",
         "0123456789.,",
     ),
-    Field("hold", "method", ""),
-    Field(
+    FormField("hold", "method", ""),
+    FormField(
         "memory",
         "memory",
         "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT of each client: 900M, 2G. The context itself counts too.",
         "0123456789KMGT",
     ),
-    Field(
+    FormField(
         "priority",
         "priority",
         f"CUDA_MPS_CLIENT_PRIORITY: {PRIORITY_WORDS}; 0 : 1 is the first client normal. A hint.",
     ),
-    Field("seconds", "time", "How long each client runs; stopped earlier with x or X.", "0123456789."),
-    Field("way", "launches", ""),
-    Field("where", "MPS", ""),
+    FormField("seconds", "time", "How long each client runs; stopped earlier with x or X.", "0123456789."),
+    FormField("way", "launches", ""),
+    FormField("where", "MPS", ""),
 )
 _ABOUT_HOLD: Final = {
     "affinity": "Execution affinity of a context. A client makes a pool of contexts ahead and changes between them "
@@ -68,7 +68,7 @@ _ABOUT_WHERE: Final = {
 class FieldsPanel(Form):
     """Holds the :class:`Setup`. ←→ choose, Shift in bigger steps, digits are typed, Enter starts."""
 
-    FIELDS: ClassVar[tuple[Field, ...]] = FIELDS
+    FIELDS: ClassVar[tuple[FormField, ...]] = FIELDS
     MOST: ClassVar[int] = 120
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("right,plus,equals_sign", "change(1)", "Next value", show=False, id="load.next"),
@@ -200,10 +200,10 @@ class FieldsPanel(Form):
     def title(self) -> Line:
         return (("Set up", "title"),)
 
-    def arrows(self, row: Field) -> bool:
+    def arrows(self, row: FormField) -> bool:
         return not row.typed or row.id == "clients"
 
-    def value(self, row: Field) -> tuple[str, str]:
+    def value(self, row: FormField) -> tuple[str, str]:
         setup = self.setup
         free = setup.where != "off"
         match row.id:

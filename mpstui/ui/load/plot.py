@@ -16,7 +16,7 @@ _RIGHT: Final = (0x80, 0x20, 0x10, 0x08)
 """Dots of a braille cell from below."""
 
 
-class History:
+class RateHistory:
     """The means of a figure over three quarters of a second each, for the last minute."""
 
     def __init__(self) -> None:

@@ -18,7 +18,7 @@ from mpstui.core.partition import rounding_for, smallest_percentage, sms_of
 from mpstui.load.types import LoadSpec, WorkerReport
 from mpstui.operations.load import NotStarted
 from mpstui.ui.load.contract import LoadBackend, LoadSupervisor
-from mpstui.ui.load.plot import History
+from mpstui.ui.load.plot import RateHistory
 from mpstui.ui.load.setup import LEFT_TO_OTHERS, Setup, groups, pool_of, server_limit
 from mpstui.ui.load.share import no_further
 
@@ -32,7 +32,7 @@ class Member:
 
     spec: LoadSpec
     report: WorkerReport
-    history: History = field(default_factory=History)
+    history: RateHistory = field(default_factory=RateHistory)
     target: int | None = None
     """SMs that were asked for and are not there yet; without a pool those of its next start."""
     stopped: bool = False

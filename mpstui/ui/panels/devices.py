@@ -15,7 +15,7 @@ from mpstui.fields import DEVICE, View, device_load, memory_percent
 from mpstui.ui.layout import READINGS
 from mpstui.ui.lines import Line, Span, fit, fit_line, justify, width_of
 from mpstui.ui.panel import SUPERSCRIPT, Panel
-from mpstui.ui.plots import METRICS, USUAL, WINDOWS, History, peak, rows_of, spark, window_text
+from mpstui.ui.plots import METRICS, USUAL, WINDOWS, DeviceHistory, peak, rows_of, spark, window_text
 
 _UNITS = {"sm": " %", "memory": " %", "power": " W", "clients": ""}
 _LONGEST_BAR = 60
@@ -48,11 +48,11 @@ class DevicesPanel(Panel[Device]):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._detail: str | None = None
-        self._history = History()
+        self._history = DeviceHistory()
         self._now = 0.0
         self._window = USUAL
 
-    def show(self, snapshot: Snapshot, lines_per_device: int, history: History) -> None:
+    def show(self, snapshot: Snapshot, lines_per_device: int, history: DeviceHistory) -> None:
         self._detail = snapshot.nvml_detail
         self._history, self._now = history, snapshot.time
         self.set_rows(snapshot.devices, lines_per_device)

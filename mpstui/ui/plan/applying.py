@@ -12,9 +12,9 @@ from mpstui.core.model import Snapshot
 from mpstui.core.text import path_text, plural
 from mpstui.operations.apply import (
     ApplyProfile,
+    ApplyStep,
     GoBack,
     Report,
-    Step,
     WayBack,
     beside_words,
     can_go_back,
@@ -29,7 +29,7 @@ from mpstui.plan.amounts import PlanError
 from mpstui.plan.profile import DaemonProfile
 from mpstui.plan.settings import WAITS, waits_for_a_server
 from mpstui.ui.contract import Runner
-from mpstui.ui.dialogs.progress import Outcome, WorkDialog
+from mpstui.ui.dialogs.progress import DialogOutcome, ProgressDialog
 from mpstui.ui.dialogs.widgets import Lines, Listing, Push, marked, plain
 
 _NAMED = 6
@@ -37,9 +37,9 @@ _NAMED = 6
 Targets = Sequence[tuple[Path, DaemonProfile]]
 
 
-def steps_of(snapshot: Snapshot, targets: Targets) -> tuple[list[tuple[Path, tuple[Step, ...]]], str]:
+def steps_of(snapshot: Snapshot, targets: Targets) -> tuple[list[tuple[Path, tuple[ApplyStep, ...]]], str]:
     """The commands for each daemon, and why there are none as asked; empty where there is nothing wrong."""
-    found: list[tuple[Path, tuple[Step, ...]]] = []
+    found: list[tuple[Path, tuple[ApplyStep, ...]]] = []
     for pipe_dir, wanted in targets:
         daemon = snapshot.daemon(pipe_dir)
         if daemon is None or not daemon.answers:
@@ -52,7 +52,7 @@ def steps_of(snapshot: Snapshot, targets: Targets) -> tuple[list[tuple[Path, tup
     return found, ""
 
 
-class ApplyDialog(WorkDialog):
+class ApplyDialog(ProgressDialog):
     """Lists the commands; where one fails, says what is in force and offers to take it back."""
 
     DEFAULT_CSS = "ApplyDialog #after { margin-top: 1; }"
@@ -127,10 +127,10 @@ class ApplyDialog(WorkDialog):
     def pressed(self, button: str) -> None:
         self.begin(self._go_back if button == "back" else self._apply)
 
-    async def _apply(self, progress: Progress) -> Outcome:
+    async def _apply(self, progress: Progress) -> DialogOutcome:
         found, problem = steps_of(self.snapshot, self._targets)
         if problem:
-            return Outcome(False, problem)
+            return DialogOutcome(False, problem)
         self._reports = []
         for (pipe_dir, wanted), (_, planned) in zip(self._targets, found, strict=True):
             request = ApplyProfile().request(pipe_dir, wanted)
@@ -140,15 +140,15 @@ class ApplyDialog(WorkDialog):
                 break
         lines = tuple(line for report in self._reports for line in report.lines())
         if all(report.complete for report in self._reports):
-            return Outcome(True, f"{self._what}: all of it is in force", lines)
-        return Outcome(
+            return DialogOutcome(True, f"{self._what}: all of it is in force", lines)
+        return DialogOutcome(
             False,
             f"{self._what}: only a part is in force",
             lines,
             "Go back takes back what was set." if can_go_back(self._reports) else "",
         )
 
-    async def _go_back(self, progress: Progress) -> Outcome:
+    async def _go_back(self, progress: Progress) -> DialogOutcome:
         self._back = [
             way_of(await self._runner.execute(GoBack().request(report), self.snapshot, progress), report)
             for report in reversed(self._reports)
@@ -156,4 +156,6 @@ class ApplyDialog(WorkDialog):
         ]
         lines = tuple(line for way in self._back for line in way.lines())
         stays = any(way.stays for way in self._back)
-        return Outcome(not stays, "not all of it could be taken back" if stays else "it is as it was before", lines)
+        return DialogOutcome(
+            not stays, "not all of it could be taken back" if stays else "it is as it was before", lines
+        )

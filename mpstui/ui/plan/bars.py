@@ -9,8 +9,8 @@ from textual.binding import Binding, BindingType
 
 from mpstui.core.late import dataclass
 from mpstui.core.text import UNKNOWN, format_percentage, format_size, plural, printable
-from mpstui.plan.types import Share, Target
-from mpstui.plan.whatif import Row as Tenant
+from mpstui.plan.types import PlanTarget, Share
+from mpstui.plan.whatif import TenantRow
 from mpstui.ui.lines import Line, fit, fit_line
 from mpstui.ui.panel import Panel
 from mpstui.ui.plan.draft import BIG_STEP, Picture
@@ -30,7 +30,7 @@ class Bar:
 
     index: int
     kind: Kind
-    tenant: Tenant
+    tenant: TenantRow
     share: Share | None
     total: int | None
     """Of the device."""
@@ -72,7 +72,7 @@ class SharesPanel(Panel[Bar]):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._target: Target | None = None
+        self._target: PlanTarget | None = None
         self._problem = ""
 
     def show(self, now: Picture) -> None:

@@ -8,7 +8,7 @@ from typing import ClassVar, Final
 
 from mpstui.core.late import dataclass
 from mpstui.core.text import UNKNOWN, format_size, plural, printable
-from mpstui.operations.apply import Step
+from mpstui.operations.apply import ApplyStep
 from mpstui.ui.box import Box
 from mpstui.ui.lines import Line, fit, justify
 from mpstui.ui.panel import Panel
@@ -19,7 +19,7 @@ _LABEL: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class ComparisonLine:
     """One line of the comparison; ``mark`` is empty where it goes on from the one above."""
 
     number: int
@@ -28,7 +28,7 @@ class Note:
     style: str
 
 
-def notes_of(now: Picture, steps: Sequence[Step] | None, trouble: str) -> list[tuple[str, str, str]]:
+def notes_of(now: Picture, steps: Sequence[ApplyStep] | None, trouble: str) -> list[tuple[str, str, str]]:
     """Mark, text and style, the worst first. ``steps``: what an apply would send; None and ``trouble``: it cannot."""
     if now.plan is None or now.shown is None:
         return [("✕", now.problem, "bad")]
@@ -69,7 +69,7 @@ def notes_of(now: Picture, steps: Sequence[Step] | None, trouble: str) -> list[t
     return found
 
 
-class NotesPanel(Panel[Note]):
+class ComparisonPanel(Panel[ComparisonLine]):
     """The comparison with what is, as long as it takes; it scrolls."""
 
     KIND: ClassVar[str] = "note"
@@ -81,14 +81,14 @@ class NotesPanel(Panel[Note]):
     def show(self, notes: list[tuple[str, str, str]]) -> None:
         self._notes = notes
         width = max(20, self.size.width - 6)
-        rows: list[Note] = []
+        rows: list[ComparisonLine] = []
         for mark, text, style in notes:
             parts = textwrap.wrap(printable(text, 600), width) or [""]
             for number, part in enumerate(parts):
-                rows.append(Note(len(rows), mark if number == 0 else "", part, style))
+                rows.append(ComparisonLine(len(rows), mark if number == 0 else "", part, style))
         self.set_rows(rows)
 
-    def key(self, row: Note) -> int:
+    def key(self, row: ComparisonLine) -> int:
         return row.number
 
     def title(self) -> Line:
@@ -104,7 +104,7 @@ class NotesPanel(Panel[Note]):
             line.append((f"▲ {warnings}", "warn"))
         return tuple(line)
 
-    def row_lines(self, row: Note, width: int) -> list[Line]:
+    def row_lines(self, row: ComparisonLine, width: int) -> list[Line]:
         style = row.style if row.mark or row.style != "accent" else "text"
         return [((f" {row.mark or ' '} ", row.style), (row.text, style if row.style in {"bad", "dim"} else "text"))]
 

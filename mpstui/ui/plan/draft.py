@@ -16,8 +16,8 @@ from mpstui.plan.exports import ShareSettings
 from mpstui.plan.planner import MemoryRule, make_plan
 from mpstui.plan.profile import DaemonProfile
 from mpstui.plan.settings import limits_of_plan
-from mpstui.plan.types import Plan, Strategy, Target, target_of
-from mpstui.plan.whatif import By, Tenant, WhatIf, tenants, what_if
+from mpstui.plan.types import Plan, PlanTarget, Strategy, target_of
+from mpstui.plan.whatif import By, PresentTenant, WhatIf, tenants, what_if
 
 MemoryChoice = Literal["even", "weight", "none", "own"]
 MEMORY_STEP: Final = 512 << 20
@@ -58,7 +58,7 @@ class Picture:
 
     draft: Draft
     device: Device | None
-    target: Target | None
+    target: PlanTarget | None
     plan: Plan | None
     shown: WhatIf | None
     problem: str
@@ -97,7 +97,7 @@ def picture(draft: Draft, daemon: Daemon | None, devices: Sequence[Device]) -> P
     return Picture(draft, device, target, plan, what_if(plan, device, _groups(draft, daemon, device), ordinal), "")
 
 
-def _plan(draft: Draft, target: Target) -> Plan:
+def _plan(draft: Draft, target: PlanTarget) -> Plan:
     memory: MemoryRule | Sequence[int] = draft.limits if draft.memory == "own" else draft.memory
     return make_plan(
         target,
@@ -111,12 +111,12 @@ def _plan(draft: Draft, target: Target) -> Plan:
     )
 
 
-def _groups(draft: Draft, daemon: Daemon | None, device: Device) -> list[Tenant]:
+def _groups(draft: Draft, daemon: Daemon | None, device: Device) -> list[PresentTenant]:
     """The plan's tenants in its order, places for clients to come, then who has come since."""
     here = {t.label: t for t in tenants(daemon, device, draft.by, draft.patterns)} if daemon else {}
-    found = [here.pop(label, Tenant(label, ())) for label in draft.labels]
+    found = [here.pop(label, PresentTenant(label, ())) for label in draft.labels]
     names = share_names(draft.labels, draft.clients)
-    found += [Tenant(name, ()) for name in names[len(found) :]]
+    found += [PresentTenant(name, ()) for name in names[len(found) :]]
     return [*found, *here.values()]
 
 
@@ -196,7 +196,7 @@ def settings_of(plan: Plan) -> tuple[ShareSettings, ...]:
     return tuple(ShareSettings(share.name, share.percentage, share.memory) for share in plan.shares)
 
 
-def draft_of(profile: DaemonProfile, draft: Draft, target: Target) -> Draft:
+def draft_of(profile: DaemonProfile, draft: Draft, target: PlanTarget) -> Draft:
     """The shares of a profile as a draft on the same device and tenants. Raises PlanError where it has none."""
     if not profile.shares:
         raise PlanError("it has no shares to plan with, only limits of the daemon")
@@ -239,7 +239,7 @@ def _by_name(
     return tuple(known.get(name, other) for name in names)
 
 
-def _even(target: Target, clients: int) -> int:
+def _even(target: PlanTarget, clients: int) -> int:
     """An even limit in whole MiB."""
     usable = target.usable_memory or MEMORY_STEP * clients
     return max(1, (usable // max(1, clients)) >> 20) << 20

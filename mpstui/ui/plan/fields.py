@@ -16,7 +16,7 @@ from mpstui.core.text import printable
 from mpstui.plan import amounts
 from mpstui.plan.amounts import PlanError, limit_text
 from mpstui.plan.types import STRATEGIES, Strategy
-from mpstui.ui.form import Field, Form, after
+from mpstui.ui.form import Form, FormField, after
 from mpstui.ui.lines import Line
 from mpstui.ui.plan.draft import Draft, MemoryChoice, picture, regroup, with_clients, with_memory, with_strategy
 
@@ -26,19 +26,19 @@ _MOST_CONTEXTS: Final = 16
 _AMOUNTS: Final = "0123456789.,KMGTkmgtiB "
 
 FIELDS: Final = (
-    Field("device", "device", "The GPU that is divided."),
-    Field("by", "tenants", "Who gets a share: clients of one user, of one command, or each client alone."),
-    Field(
+    FormField("device", "device", "The GPU that is divided."),
+    FormField("by", "tenants", "Who gets a share: clients of one user, of one command, or each client alone."),
+    FormField(
         "patterns",
         "patterns",
         "Commands by shell patterns: Enter, then *train*,*vllm*. What matches none goes by its program.",
         free=True,
     ),
-    Field("strategy", "strategy", ""),
-    Field("clients", "shares", "How many. Shares without a tenant are for clients to come.", "0123456789"),
-    Field("amounts", "amounts", "", _AMOUNTS),
-    Field("memory", "memory", "", _AMOUNTS),
-    Field("contexts", "contexts", "Of each client on this device; each one takes memory and one of the 48 places."),
+    FormField("strategy", "strategy", ""),
+    FormField("clients", "shares", "How many. Shares without a tenant are for clients to come.", "0123456789"),
+    FormField("amounts", "amounts", "", _AMOUNTS),
+    FormField("memory", "memory", "", _AMOUNTS),
+    FormField("contexts", "contexts", "Of each client on this device; each one takes memory and one of the 48 places."),
 )
 _ABOUT_STRATEGY: Final[dict[Strategy, str]] = {
     "uniform": "Each gets 100 % / n: nobody disturbs anybody.",
@@ -57,7 +57,7 @@ _ABOUT_MEMORY: Final[dict[MemoryChoice, str]] = {
 class PlanFields(Form):
     """Holds the :class:`Draft`."""
 
-    FIELDS: ClassVar[tuple[Field, ...]] = FIELDS
+    FIELDS: ClassVar[tuple[FormField, ...]] = FIELDS
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("right,plus,equals_sign", "change(1)", "Next value", show=False, id="plan.next"),
         Binding("left,minus", "change(-1)", "Previous value", show=False, id="plan.previous"),
@@ -102,7 +102,7 @@ class PlanFields(Form):
         """Take in the tenants that there are now."""
         self.take(regroup(self.draft, self._daemon, self._devices))
 
-    def takes_text(self, row: Field) -> bool:
+    def takes_text(self, row: FormField) -> bool:
         return bool(row.typed) or (row.free and self.draft.by == "command")
 
     @property
@@ -201,10 +201,10 @@ class PlanFields(Form):
     def title(self) -> Line:
         return (("Plan", "title"),)
 
-    def arrows(self, row: Field) -> bool:
+    def arrows(self, row: FormField) -> bool:
         return row.id not in {"patterns", "amounts"}
 
-    def value(self, row: Field) -> tuple[str, str]:
+    def value(self, row: FormField) -> tuple[str, str]:
         draft = self.draft
         match row.id:
             case "device":

@@ -18,15 +18,15 @@ from mpstui.operations.types import Progress
 from mpstui.plan.amounts import PlanError
 from mpstui.plan.profile import NAME, DaemonProfile, Profile, ProfileError
 from mpstui.plan.settings import WAITS, drift, unsaid, waits_for_a_server
-from mpstui.ui.dialogs.progress import Outcome, WorkDialog
-from mpstui.ui.dialogs.widgets import Choice, Chooser, Lines, Listing, Push, Row, Sheet, labelled, marked, plain
+from mpstui.ui.dialogs.progress import DialogOutcome, ProgressDialog
+from mpstui.ui.dialogs.widgets import Choice, Chooser, DetailRow, Lines, Listing, Push, Sheet, labelled, marked, plain
 from mpstui.ui.form import TypedLine
 from mpstui.ui.plan.applying import Targets
 from mpstui.ui.plan.contract import Entry, PlanBackend
 from mpstui.ui.typeahead import OPENING
 
 
-class SaveDialog(WorkDialog):
+class SaveDialog(ProgressDialog):
     """A name, and what is kept: the plan, or what the daemon has now. Replacing a profile is said beforehand."""
 
     AUTO_FOCUS: ClassVar[str] = "#name"
@@ -112,7 +112,7 @@ class SaveDialog(WorkDialog):
     def pressed(self, button: str) -> None:
         self.begin(self._save)
 
-    async def _save(self, progress: Progress) -> Outcome:
+    async def _save(self, progress: Progress) -> DialogOutcome:
         name = self.query_one("#name", Input).value.strip()
         chosen = self.query_one("#what", Chooser).chosen
         old = (self._entries or {}).get(name)
@@ -125,9 +125,11 @@ class SaveDialog(WorkDialog):
             path = await self._backend.save(name, profile, replace=old is not None)
         except ProfileError as error:
             await self._look()  # perhaps somebody else has just kept one by that name
-            return Outcome(False, str(error))
+            return DialogOutcome(False, str(error))
         self._kept(name if plan is not None else "")
-        return Outcome(True, f"kept as {path_text(path)}", _unsaid(self.snapshot, profile) if plan is None else ())
+        return DialogOutcome(
+            True, f"kept as {path_text(path)}", _unsaid(self.snapshot, profile) if plan is None else ()
+        )
 
 
 def _unsaid(snapshot: Snapshot, profile: Profile) -> tuple[str, ...]:
@@ -169,7 +171,7 @@ def differences(snapshot: Snapshot, targets: Targets) -> tuple[list[Content], st
     return lines, ""
 
 
-class OpenDialog(WorkDialog):
+class OpenDialog(ProgressDialog):
     """The profiles; for the chosen one what it says and what differs from what is in force."""
 
     AUTO_FOCUS: ClassVar[str] = "#which"
@@ -233,7 +235,7 @@ class OpenDialog(WorkDialog):
         lines: list[Content] = []
         if self._entries is not None and not self._entries and problem is None:
             problem = "there are no profiles yet; w on the screen Plan saves one"
-        rows: list[Row] = []
+        rows: list[DetailRow] = []
         if profile is not None:
             rows = _rows(profile)
             lines, why = differences(self.snapshot, targets_of(profile, self._pipe_dir))
@@ -275,16 +277,16 @@ class OpenDialog(WorkDialog):
         self.dismiss(None)
 
 
-def _rows(profile: Profile) -> list[Row]:
-    rows = [Row("about", profile.description)] if profile.description else []
+def _rows(profile: Profile) -> list[DetailRow]:
+    rows = [DetailRow("about", profile.description)] if profile.description else []
     for one in profile.daemons:
         limits = one.limits
         text = [f"{limits.active_thread_percentage:g} %"] if limits.active_thread_percentage is not None else []
         text += [plural(len(limits.pinned_mem_limits), "memory limit")] * bool(limits.pinned_mem_limits)
         where = path_text(one.pipe_dir) if one.pipe_dir is not None else "whichever is on the screen"
-        rows.append(Row("daemon", f"{where}{'  ' if text else ''}{', '.join(text)}"))
+        rows.append(DetailRow("daemon", f"{where}{'  ' if text else ''}{', '.join(text)}"))
         if one.shares:
-            rows.append(Row("shares", plain(", ".join(share.name for share in one.shares))))
+            rows.append(DetailRow("shares", plain(", ".join(share.name for share in one.shares))))
     return rows
 
 

@@ -13,7 +13,7 @@ from textual.containers import Container
 from mpstui.core.cells import no_daemon
 from mpstui.core.model import Snapshot
 from mpstui.core.text import plural
-from mpstui.operations.apply import ApplyProfile, Step
+from mpstui.operations.apply import ApplyProfile, ApplyStep
 from mpstui.operations.registry import operation
 from mpstui.plan.amounts import PlanError
 from mpstui.plan.profile import DaemonProfile
@@ -26,7 +26,7 @@ from mpstui.ui.lines import Line
 from mpstui.ui.panel import Panel
 from mpstui.ui.plan.applying import ApplyDialog, Targets, steps_of
 from mpstui.ui.plan.bars import SharesPanel
-from mpstui.ui.plan.comparison import DeviceBar, NotesPanel, notes_of
+from mpstui.ui.plan.comparison import ComparisonPanel, DeviceBar, notes_of
 from mpstui.ui.plan.contract import PlanBackend
 from mpstui.ui.plan.draft import (
     Draft,
@@ -117,7 +117,7 @@ class PlanScreen(SideScreen):
         self.about = AboutField(id="about")
         self.shares = SharesPanel(id="shares")
         self.device_bar = DeviceBar(id="device")
-        self.notes = NotesPanel(id="notes")
+        self.notes = ComparisonPanel(id="notes")
 
     def parts(self) -> ComposeResult:
         with Container(id="plan"):
@@ -166,7 +166,7 @@ class PlanScreen(SideScreen):
             self.notes.show(notes_of(self._now, steps, trouble))
             self.show_keys()
 
-    def _steps(self) -> tuple[list[Step] | None, str]:
+    def _steps(self) -> tuple[list[ApplyStep] | None, str]:
         """What an apply would send, or why it cannot."""
         if self.snapshot is None or not (targets := self._targets()):
             return None, no_daemon(self.snapshot)

@@ -71,7 +71,7 @@ class TourError(Exception):
 
 
 @dataclass(frozen=True)
-class Condition:
+class TourCondition:
     """``client user:alice``, ``load running``: that there is one such thing."""
 
     text: str
@@ -102,16 +102,16 @@ def _items(kind: str, snapshot: Snapshot) -> Iterable[tuple[Any, View]]:
 
 
 @dataclass(frozen=True)
-class Step:
+class TourStep:
     """One key of the reader's."""
 
     caption: str
     keys: tuple[str, ...] = ()
     """As Textual calls them, a single character, or ``@`` and the id of a binding (docs/keys.md)."""
-    wait: Condition | None = None
+    wait: TourCondition | None = None
     seconds: float = 8.0
     """How long it stands where nobody presses a key."""
-    holds: Condition | None = None
+    holds: TourCondition | None = None
     """When the caption is so."""
     otherwise: str = ""
     """What is said in its place as long as it is not."""
@@ -123,7 +123,7 @@ class Tour:
 
     name: str
     title: str
-    steps: tuple[Step, ...]
+    steps: tuple[TourStep, ...]
     demo: str | None = None
     """The simulated node that it is made for."""
 
@@ -162,7 +162,7 @@ def read(name: str) -> Tour:
         raise TourError(f"{where}: {error}") from None
 
 
-class _WrongError(Exception):
+class _TourError(Exception):
     def __init__(self, message: str, *key: str | int) -> None:
         super().__init__(message)
         self.key = key
@@ -178,7 +178,7 @@ def parse(text: str, name: str) -> Tour:
         raise TourError("is nested too deeply") from None
     try:
         return _tour(data, name)
-    except _WrongError as wrong:
+    except _TourError as wrong:
         line = line_of(text, wrong.key)
         raise TourError(f"line {line}: {wrong}" if line else str(wrong)) from None
 
@@ -187,69 +187,67 @@ def _tour(data: Mapping[str, Any], name: str) -> Tour:
     _only(data, {"title", "demo", "step"})
     steps = data.get("step")
     if not isinstance(steps, list) or not steps or not all(isinstance(step, dict) for step in steps):
-        raise _WrongError(
-            "there is no step in it: each one is a table, [[step]]", *(["step"] if "step" in data else [])
-        )
+        raise _TourError("there is no step in it: each one is a table, [[step]]", *(["step"] if "step" in data else []))
     if len(steps) > _STEPS:
-        raise _WrongError(f"{len(steps)} steps are more than {_STEPS}", "step", _STEPS)
+        raise _TourError(f"{len(steps)} steps are more than {_STEPS}", "step", _STEPS)
     demo = data.get("demo")
     if demo is not None and not (isinstance(demo, str) and _NAME.fullmatch(demo)):
-        raise _WrongError('demo must be the name of a simulated node, as "fault"', "demo")
+        raise _TourError('demo must be the name of a simulated node, as "fault"', "demo")
     title = _text(data, "title", 60) if "title" in data else name
     return Tour(name, title, tuple(_step(step, ("step", index)) for index, step in enumerate(steps)), demo)
 
 
-def _step(data: Mapping[str, Any], at: tuple[str | int, ...]) -> Step:
+def _step(data: Mapping[str, Any], at: tuple[str | int, ...]) -> TourStep:
     _only(data, {"caption", "keys", "wait", "seconds", "if", "otherwise"}, *at)
     if "caption" not in data:
-        raise _WrongError('it has no caption: caption = "What is seen. What it means."', *at)
+        raise _TourError('it has no caption: caption = "What is seen. What it means."', *at)
     keys = data.get("keys", [])
     if not isinstance(keys, list) or len(keys) > _KEYS:
-        raise _WrongError(f'keys must be a list of at most {_KEYS}, as ["L", "right", "enter"]', *at, "keys")
+        raise _TourError(f'keys must be a list of at most {_KEYS}, as ["L", "right", "enter"]', *at, "keys")
     for index, key in enumerate(keys):
         _key(key, (*at, "keys", index))
     seconds = data.get("seconds", 8)
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 1 <= seconds <= 600:
-        raise _WrongError("seconds must be a number from 1 to 600", *at, "seconds")
+        raise _TourError("seconds must be a number from 1 to 600", *at, "seconds")
     if ("if" in data) != ("otherwise" in data):
-        raise _WrongError("if and otherwise go together: the caption is said where if holds, else otherwise", *at)
+        raise _TourError("if and otherwise go together: the caption is said where if holds, else otherwise", *at)
     wait, holds = (_condition(data, name, at) if name in data else None for name in ("wait", "if"))
     otherwise = _text(data, "otherwise", _CAPTION, *at) if "otherwise" in data else ""
-    return Step(_text(data, "caption", _CAPTION, *at), tuple(keys), wait, float(seconds), holds, otherwise)
+    return TourStep(_text(data, "caption", _CAPTION, *at), tuple(keys), wait, float(seconds), holds, otherwise)
 
 
 def _key(key: object, at: tuple[str | int, ...]) -> None:
     shape = 'a key is a single character, a name as "enter", "right", "f5" or "ctrl+l", or a binding as "@load"'
     if not isinstance(key, str):
-        raise _WrongError(f"{key!r:.40} is no key: {shape}", *at)
+        raise _TourError(f"{key!r:.40} is no key: {shape}", *at)
     if key in _TAKEN:
-        raise _WrongError(f"{key} {_TAKEN[key]}: leave it out", *at)
+        raise _TourError(f"{key} {_TAKEN[key]}: leave it out", *at)
     single = len(key) == 1 and key.isascii() and key.isprintable() and key != " "
     if not (single or _SPECIAL.fullmatch(key) or _BINDING.fullmatch(key)):
-        raise _WrongError(f"“{printable(key, 40)}” is no key: {shape}", *at)
+        raise _TourError(f"“{printable(key, 40)}” is no key: {shape}", *at)
 
 
-def _condition(data: Mapping[str, Any], name: str, step: tuple[str | int, ...]) -> Condition:
+def _condition(data: Mapping[str, Any], name: str, step: tuple[str | int, ...]) -> TourCondition:
     text, at = _text(data, name, 200, *step), (*step, name)
     kind, _, terms = text.strip().partition(" ")
     if kind == LOAD:
         if terms not in (*get_args(WorkerState), NONE):
             states = ", ".join(get_args(WorkerState))
-            raise _WrongError(f"{name}: a client of the load is {states}, or there is {NONE}, and never this", *at)
-        return Condition(text.strip(), kind, terms)
+            raise _TourError(f"{name}: a client of the load is {states}, or there is {NONE}, and never this", *at)
+        return TourCondition(text.strip(), kind, terms)
     if kind not in _THINGS or not terms.strip():
         what = f"begin with {', '.join(_THINGS)} or load, then a filter: “client user:alice”, “load running”"
-        raise _WrongError(f"{name} must {what}", *at)
+        raise _TourError(f"{name} must {what}", *at)
     found = Filter(_THINGS[kind], terms)
     if complaint := found.complaint():
-        raise _WrongError(f"{name}: {complaint}", *at)
-    return Condition(text.strip(), kind, terms, found)
+        raise _TourError(f"{name}: {complaint}", *at)
+    return TourCondition(text.strip(), kind, terms, found)
 
 
 def _text(data: Mapping[str, Any], name: str, most: int, *at: str | int) -> str:
     value = data[name]
     if not isinstance(value, str) or not value.strip() or len(value) > most:
-        raise _WrongError(f"{name} must be text of at most {most} characters", *at, name)
+        raise _TourError(f"{name} must be text of at most {most} characters", *at, name)
     return printable(" ".join(value.split()), most)
 
 
@@ -257,4 +255,4 @@ def _only(data: Mapping[str, Any], known: set[str], *at: str | int) -> None:
     for name in data:
         if name not in known:
             told = f"“{printable(name, 40)}” is not known; known: {', '.join(sorted(known))}"
-            raise _WrongError(told, *at, name)
+            raise _TourError(told, *at, name)

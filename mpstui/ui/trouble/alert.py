@@ -11,7 +11,7 @@ from mpstui.core.text import format_age, listed, nouns
 from mpstui.ui.contract import Host
 from mpstui.ui.keys import shown_key
 from mpstui.ui.layout import room_of
-from mpstui.ui.lines import Line, Painted, justify, width_of
+from mpstui.ui.lines import Line, LineWidget, justify, width_of
 
 RECOVERY_SHOWN: Final = 60.0
 """Seconds for which a recovery is told."""
@@ -83,7 +83,7 @@ def alert_lines(snapshot: Snapshot, daemon: Daemon, width: int, most: int, key: 
     return out[:most]
 
 
-class Alert(Painted):
+class Alert(LineWidget):
     """Takes no room while there is nothing to say."""
 
     DEFAULT_CSS = "Alert { height: 1; display: none; background: $surface; }"

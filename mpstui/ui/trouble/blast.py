@@ -21,7 +21,7 @@ from mpstui.ui.keys import own_binding
 from mpstui.ui.lines import Line, Span, fit
 from mpstui.ui.panel import Panel
 from mpstui.ui.screens import ListScreen
-from mpstui.ui.stale_target import Slip
+from mpstui.ui.stale_target import StaleTarget
 from mpstui.ui.typeahead import opens
 
 JOINS: Final = "⋈"
@@ -32,7 +32,7 @@ _SHOWN: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class GraphNode:
     """One client of the graph."""
 
     client: Client
@@ -42,9 +42,9 @@ class Node:
     joins: bool
 
 
-def nodes_of(daemon: Daemon) -> list[Node]:
+def nodes_of(daemon: Daemon) -> list[GraphNode]:
     """All clients, those that go down together beside each other."""
-    found: list[Node] = []
+    found: list[GraphNode] = []
     number = 0
     for server in daemon.servers:
         joining = {client.key for client in bridges(server)}
@@ -53,13 +53,13 @@ def nodes_of(daemon: Daemon) -> list[Node]:
             number += 1
             # Those on the same devices stand together, so that the lines of the graph are short.
             for client in sorted(group, key=lambda c: (sorted(c.device_uuids), c.pid)):
-                found.append(Node(client, server.pid, number, client.key in joining))
+                found.append(GraphNode(client, server.pid, number, client.key in joining))
                 placed.add(client.key)
-        found += (Node(client, server.pid, 0, False) for client in server.clients if client.key not in placed)
+        found += (GraphNode(client, server.pid, 0, False) for client in server.clients if client.key not in placed)
     return found
 
 
-class GraphPanel(Panel[Node]):
+class GraphPanel(Panel[GraphNode]):
     """A row for a client, a column for a GPU; heavy lines and crosses are what would be lost."""
 
     KIND: ClassVar[str] = "client"
@@ -88,7 +88,7 @@ class GraphPanel(Panel[Node]):
             self._lost, self._hit = lost, hit
             self.repaint()
 
-    def key(self, row: Node) -> ProcessKey:
+    def key(self, row: GraphNode) -> ProcessKey:
         return row.client.key
 
     def title(self) -> Line:
@@ -112,7 +112,7 @@ class GraphPanel(Panel[Node]):
             spans.append((f"{text + ('✕' if hit else ''):^{cells}}", "bad" if hit else "head"))
         return (*spans, ("  COMMAND", "head"))
 
-    def row_lines(self, row: Node, width: int) -> list[Line]:
+    def row_lines(self, row: GraphNode, width: int) -> list[Line]:
         client = row.client
         lost = client.key in self._lost
         style = "bad" if lost else "good"
@@ -133,10 +133,10 @@ class GraphPanel(Panel[Node]):
             )
         ]
 
-    def _tail(self, row: Node) -> Span:
+    def _tail(self, row: GraphNode) -> Span:
         return (f"{JOINS} joins  ", "warn") if row.joins else ("", "text")
 
-    def _edges(self, row: Node, width: int, lost: bool) -> list[Span]:
+    def _edges(self, row: GraphNode, width: int, lost: bool) -> list[Span]:
         """Its GPUs as dots on the columns' lines, joined by a line of its own."""
         cells = self._column(width)
         mine = [n for n, uuid in enumerate(self._devices) if uuid in row.client.device_uuids]
@@ -185,9 +185,9 @@ class BlastScreen(ListScreen):
         """``start`` is the client to begin at."""
         super().__init__(runner, snapshot, pipe_dir)
         self._start = start
-        self._slip = Slip()
+        self._slip = StaleTarget()
 
-    def make_list(self) -> Panel[Node]:
+    def make_list(self) -> Panel[GraphNode]:
         return GraphPanel(id="list")
 
     @property

@@ -9,7 +9,7 @@ from mpstui.core.model import Daemon, Event, Snapshot
 
 if TYPE_CHECKING:  # the overview is painted without
     from mpstui.doctor.types import Finding
-    from mpstui.doctor.why import Answer
+    from mpstui.doctor.why import Diagnosis
 
 
 class TroubleBackend(Protocol):
@@ -23,7 +23,7 @@ class TroubleBackend(Protocol):
     async def faults(self, daemon: Daemon, /) -> Sequence[Event]:
         """Every fatal fault in the daemon's logs, oldest first. Raises Unavailable."""
 
-    async def why(self, pid: int, snapshot: Snapshot, /) -> Answer | None:
+    async def why(self, pid: int, snapshot: Snapshot, /) -> Diagnosis | None:
         """Why a process is no client of MPS, by what it sees itself; None where it is gone. Raises
         Unavailable."""
 

@@ -12,13 +12,13 @@ from mpstui.core.model import Daemon, Snapshot
 from mpstui.ui.bars import KeyHint, ProblemBar, unless
 from mpstui.ui.contract import Host
 from mpstui.ui.keys import shown_key
-from mpstui.ui.lines import InkScreen
+from mpstui.ui.lines import StyledScreen
 from mpstui.ui.panels import ClientsPanel
 from mpstui.ui.trouble.alert import Alert
 from mpstui.ui.typeahead import opens
 
 
-class WithTrouble(InkScreen):
+class WithTrouble(StyledScreen):
     """A screen on one daemon that shows the alert and offers the screens of trouble."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -14,7 +14,7 @@ from mpstui.core.cells import gpu_label
 from mpstui.core.late import dataclass
 from mpstui.core.model import Daemon, LostClient, OutsideClient, PendingClient, ProcessKey, Snapshot
 from mpstui.core.text import UNKNOWN, format_age, format_size, owner
-from mpstui.doctor.why import Answer
+from mpstui.doctor.why import Diagnosis
 from mpstui.operations.registry import operation
 from mpstui.ui.bars import KeyHint, unless
 from mpstui.ui.box import Para
@@ -278,7 +278,7 @@ def _likely(process: OutsideClient, key: str) -> list[Para]:
 _MARKS: Final = {"sure": ("✕", "bad"), "likely": ("▲", "warn"), "possible": ("·", "text")}
 
 
-def _answer(found: Answer) -> list[Para]:
+def _answer(found: Diagnosis) -> list[Para]:
     """What ``mpstui why`` prints."""
     out = [Para(found.sentence, "bold")]
     for number, reason in enumerate(found.reasons):
