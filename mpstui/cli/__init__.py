@@ -9,7 +9,7 @@ import io
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -185,7 +185,7 @@ def _tour(options: argparse.Namespace) -> int:
             for name in shipped():
                 print(f"{name:14}{read(name).title}")
             return 0
-        tour = read(options.name)
+        tour = read(options.name, _binding_ids)
         if tour.demo is not None and tour.demo not in NODES:
             raise TourError(f"there is no simulated node {tour.demo}; there are: {', '.join(NODES)}")
     except TourError as error:
@@ -196,6 +196,12 @@ def _tour(options: argparse.Namespace) -> int:
         from mpstui.cli.screen import run_screen
 
         return run_screen(options, pipe_dirs, tour)
+
+
+def _binding_ids() -> Collection[str]:
+    from mpstui.ui.keymap import places
+
+    return {name for bindings in places().values() for name in bindings}
 
 
 def _partitions(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:

@@ -298,8 +298,11 @@ class Guide:
         width = max(20, self.app.size.width - _BESIDE)
         lines, state = _wrapped(self._caption(step), width), self._state(step)
         last_line = textwrap.wrap(state, width, max_lines=1, placeholder=" …") if state else []
-        # Where there is no room for all, what the reader has to do is not what is left out.
-        room = max(2, self.app.size.height - _LEAST) - 1 - len(last_line)
+        # Where there is no room for all, what the reader has to do is not what is left out; the keys are.
+        room = max(2, self.app.size.height - _LEAST) - 1
+        if room == 1 and not (self._left and self._whose_turn() is not None):
+            last_line = []
+        room -= len(last_line)
         if len(lines) > room:
             lines = [*lines[: max(0, room - 1)], f"{lines[room - 1][: width - 2]} …"] if room > 0 else []
         lines += last_line
@@ -308,8 +311,9 @@ class Guide:
         said += [_LEFT_OUT.format(each.wait.text) for each in self.tour.steps if each.wait is not None]
         most = max(len(_wrapped(text, width)) for text in said) + 1
         last = self._at + 1 == len(self.tour.steps)
-        place = f"{self.tour.title} · {self._at + 1} of {len(self.tour.steps)}"
-        title = f"{place} · F8 {'ends the tour' if last else 'next'} · F7 no tour"
+        place = f"{self._at + 1} of {len(self.tour.steps)} · F8 {'ends the tour' if last else 'next'} · F7 no tour"
+        whole = f"{self.tour.title} · {place}"
+        title = whole if cell_len(whole) <= width else place
         self.app.caption(title, (*lines, *[""] * (most - len(lines))))
 
 

@@ -70,6 +70,14 @@ def test_a_file_that_is_wrong_says_where_and_what_may_stand_there(text: str, tol
     assert str(refused.value).isprintable()
 
 
+def test_a_binding_that_there_is_not_is_refused_with_its_line_and_a_character_of_any_alphabet_is_a_key() -> None:
+    ids = {name for bindings in places().values() for name in bindings}
+    good = '[[step]]\ncaption = "A."\nkeys = ["@", "é", "@load.stop_all"]\n'
+    assert parse(good, "t", lambda: ids).steps[0].keys == ("@", "é", "@load.stop_all")
+    with pytest.raises(TourError, match=r"line 6: there is no binding “@load.stopall”; did you mean @load.stop_all"):
+        parse(good + '[[step]]\ncaption = "A."\nkeys = ["a", "@load.stopall"]\n', "t", lambda: ids)
+
+
 def test_files_that_cannot_be_read(tmp_path: Any) -> None:
     (tmp_path / "bad.toml").write_bytes(b'[[step]]\ncaption = "\xff"')
     (tmp_path / "large.toml").write_bytes(b"#" * 70000)
@@ -364,6 +372,17 @@ def test_where_there_is_no_room_for_a_caption_what_the_reader_has_to_do_is_said(
     assert len(said[24]) > 3
     assert said[17][2].endswith(" …")
     assert len([line for line in said[10] if line]) == 2
+    short = read("limits")
+    for width in (60, 40):
+        lead, surface, _ = guide(short, own=True)
+        surface.size = Size(width, 16)
+        lead.lead_on()
+        lead.next()
+        ticks(lead)
+        title, *lines = surface.said.splitlines()
+        assert title.endswith("2 of 7 · F8 next · F7 no tour"), "in one line"
+        assert len(title) < width
+        assert lines[0].startswith("l asks for"), "a caption goes before the keys that were pressed"
     other, surface, _ = guide(parse(GOOD.replace("Two", "Two " * 40) + 'keys = ["@load.stop_all"]', "t"))
     surface.size = Size(60, 10)
     ticks(other)

@@ -9,7 +9,8 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, get_args
 
@@ -133,8 +134,11 @@ def shipped() -> dict[str, Path]:
     return {path.stem: path for path in sorted(FOLDER.glob("*.toml"))}
 
 
-def read(name: str) -> Tour:
-    """A shipped tour by its name, or a file that ends in ``.toml``. Raises TourError."""
+def read(name: str, bindings: Callable[[], Collection[str]] | None = None) -> Tour:
+    """A shipped tour by its name, or a file that ends in ``.toml``. Raises TourError.
+
+    ``bindings``: the ids that a file's ``@`` may name, asked where it names one.
+    """
     known = shipped()
     if not name.endswith(".toml"):
         if name not in known:
@@ -155,7 +159,7 @@ def read(name: str) -> Tour:
     if len(raw) > _LIMIT:
         raise TourError(f"{where}: is larger than {_LIMIT >> 10} KiB")
     try:
-        return parse(raw.decode("utf-8"), printable(path.stem, 40))
+        return parse(raw.decode("utf-8"), printable(path.stem, 40), bindings)
     except UnicodeDecodeError as error:
         raise TourError(f"{where}: line {raw[: error.start].count(10) + 1}: is not UTF-8") from None
     except TourError as error:
@@ -168,8 +172,8 @@ class _TourError(Exception):
         self.key = key
 
 
-def parse(text: str, name: str) -> Tour:
-    """The tour in ``text``. Raises TourError with the line of the first thing that is wrong."""
+def parse(text: str, name: str, bindings: Callable[[], Collection[str]] | None = None) -> Tour:
+    """The tour in ``text``. Raises TourError with the line of the first thing that is wrong. ``bindings``: see read."""
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -177,7 +181,10 @@ def parse(text: str, name: str) -> Tour:
     except RecursionError:
         raise TourError("is nested too deeply") from None
     try:
-        return _tour(data, name)
+        tour = _tour(data, name)
+        if bindings is not None:
+            _known(tour, bindings)
+        return tour
     except _TourError as wrong:
         line = line_of(text, wrong.key)
         raise TourError(f"line {line}: {wrong}" if line else str(wrong)) from None
@@ -222,9 +229,19 @@ def _key(key: object, at: tuple[str | int, ...]) -> None:
         raise _TourError(f"{key!r:.40} is no key: {shape}", *at)
     if key in _TAKEN:
         raise _TourError(f"{key} {_TAKEN[key]}: leave it out", *at)
-    single = len(key) == 1 and key.isascii() and key.isprintable() and key != " "
+    single = len(key) == 1 and key.isprintable() and key != " "
     if not (single or _SPECIAL.fullmatch(key) or _BINDING.fullmatch(key)):
         raise _TourError(f"“{printable(key, 40)}” is no key: {shape}", *at)
+
+
+def _known(tour: Tour, bindings: Callable[[], Collection[str]]) -> None:
+    for number, step in enumerate(tour.steps):
+        for index, key in enumerate(step.keys):
+            if len(key) > 1 and key[0] == "@" and key[1:] not in (ids := bindings()):
+                near = get_close_matches(key[1:], ids, 2, 0.5)
+                hint = f"did you mean {' or '.join(f'@{each}' for each in near)}? " if near else ""
+                told = f"there is no binding “{printable(key, 40)}”; {hint}docs/keys.md has all ids"
+                raise _TourError(told, "step", number, "keys", index)
 
 
 def _condition(data: Mapping[str, Any], name: str, step: tuple[str | int, ...]) -> TourCondition:
