@@ -29,6 +29,8 @@ from mpstui.load.types import COMMAND, LoadSpec
 from mpstui.load.utilisation import Meter
 from mpstui.observe.sources import NodeSources
 
+ONE_REPEAT: Final = "One repeat tells nothing of chance: no difference can be told from it. Give more --repeats."
+
 
 async def perform(
     asked: Experiment, sources: NodeSources, progress: Callable[[str], None]
@@ -59,7 +61,8 @@ async def perform(
         not isinstance(found, ExperimentResult) or asked.name == "gpu-util"
     ):  # of that one the readings are the table itself
         return found
-    return replace(found, uses=tuple(meter.uses.values()))
+    notes = (*found.notes, ONE_REPEAT) if asked.repeats == 1 else found.notes
+    return replace(found, uses=tuple(meter.uses.values()), notes=notes)
 
 
 async def _compare(asked: Experiment, lab: Lab) -> ExperimentResult | Measured:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import os
+import shlex
 import statistics
 import tempfile
 import time
@@ -14,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from mpstui.core.text import PRIORITIES, format_change, plural
+from mpstui.core.text import PRIORITIES, format_change, plural, printable
 from mpstui.load.footprint import BODIES
 from mpstui.load.measure import ExperimentError, Lab, rates, reached, running, served, times, windows
 from mpstui.load.programs import lenet
@@ -80,7 +81,7 @@ async def nbody(
 async def command(lab: Lab, program: tuple[str, ...], clients: Sequence[int] = (1, 4)) -> ExperimentResult:
     """The user's own program from start to end, by several clients at a time, with and without MPS."""
     spec = LoadSpec("command", command=program)
-    found = await _with_and_without(lab, COMMAND, spec, clients, f"of {program[0]}, start to end")
+    found = await _with_and_without(lab, COMMAND, spec, clients, f"of {_shown(program)}, start to end")
     return replace(found, notes=(*COMMAND_NOTES, *found.notes))
 
 
@@ -112,9 +113,21 @@ async def metric(
         COMMAND_NOTES[1],
         "What a program said first is left out where it said three or more: its start is in that.",
     )
-    title = f"What {program[0]} says of its throughput: {expression}"
+    title = f"What {_shown(program)} says of its throughput: {printable(expression, 80)}"
     plots = (_plot_of(totals, "throughput in all, as the program tells it"),)
-    return ExperimentResult(COMMAND, title, THROUGHPUT_COLUMNS, rows, data, metric_verdict(totals), notes, plots=plots)
+    verdict = metric_verdict(totals) + _used(lab, f"{plural(max(clients), 'client')} ", max(clients))
+    return ExperimentResult(COMMAND, title, THROUGHPUT_COLUMNS, rows, data, verdict, notes, plots=plots)
+
+
+def _shown(program: Sequence[str]) -> str:
+    return printable(shlex.join(program), 80)
+
+
+def _used(lab: Lab, label: str, most: int) -> str:
+    """How much better the device was used with MPS, as a sentence to be added; nothing where it was not seen.
+    ``label``: of the situation, before the setting."""
+    used = busier(*(lab.meter.uses.get(f"{label}{name}") for name, _ in ALONE_SETTINGS))
+    return f" With MPS {used} ({plural(most, 'client')})." if used else ""
 
 
 THROUGHPUT_COLUMNS: Final = ("clients", "setting", "in all", "each", "gain")
@@ -199,7 +212,9 @@ async def training(lab: Lab, python: str, clients: Sequence[int] = (1, 4)) -> Ex
         told = _throughputs(totals[batch], each[batch])
         rows += [(f"{batch:,}", *row) for row in told[0]]
         data += [{"batch": batch, **entry} for entry in told[1]]
-    said = " ".join(f"Batch {batch:,}: {metric_verdict(totals[batch])}" for batch in BATCHES)
+    most = max(clients)
+    told_of = {batch: _used(lab, f"batch {batch:,}: {plural(most, 'client')} ", most) for batch in BATCHES}
+    said = " ".join(f"Batch {batch:,}: {metric_verdict(totals[batch])}{told_of[batch]}" for batch in BATCHES)
     notes = (
         "With small batches the GPU mostly waits for the programs: kernels hardly meet, and MPS has little to gain.",
         "With large batches the kernels of several clients meet, and MPS lets one fill what another leaves idle.",
@@ -291,11 +306,7 @@ async def _with_and_without(
             data.append({"clients": count, "mps": mps, "milliseconds": values, "median": spread.median})
             points.append(PlotPoint(plural(count, "client"), spread, "with MPS" if mps else "without MPS"))
     columns = ("clients", "without MPS (ms)", "with MPS (ms)", "time saved")
-    notes: tuple[str, ...] = (
-        f"one run of {plural(min(clients), 'client')} without and one with MPS came first and are not counted",
-    )
-    if lab.repeats == 1:
-        notes += ("one repeat tells nothing of chance: no difference can be told from it; give more --repeats",)
+    notes = (f"one run of {plural(min(clients), 'client')} without and one with MPS came first and are not counted",)
     verdict = with_or_without(intervals)
     if divided:
         verdict += f" {scaling(intervals)}"
@@ -389,14 +400,15 @@ async def oversubscribe(lab: Lab, clients: int = 4) -> ExperimentResult:
         for name in seen
     )  # fmt: skip
     fit, double = list(shares)[:2]
-    said = "No difference seen: the 95 % intervals of the repeats overlap."
+    said = f"No difference seen in what they do in all with {fit} and with {double}."
     if apart(totals[fit], totals[double]):
         gain = statistics.fmean(totals[double]) / statistics.fmean(totals[fit]) - 1
-        said = f"With {double} they do {abs(gain):.0%} {'more' if gain > 0 else 'less'} in all than with {fit}"
-        if apart(waits[fit], waits[double]):
-            slow = (1000 * statistics.fmean(waits[name]) for name in (fit, double))
-            said += "; p99 of the slowest is {1:,.1f} ms instead of {0:,.1f} ms".format(*slow)
-        said += "."
+        said = f"With {double} they do {abs(gain):.0%} {'more' if gain > 0 else 'less'} in all than with {fit}."
+    if apart(waits[fit], waits[double]):
+        slow = (1000 * statistics.fmean(waits[name]) for name in (fit, double))
+        said += " p99 of the slowest is {1:,.1f} ms instead of {0:,.1f} ms.".format(*slow)
+    else:
+        said += " No difference seen in p99 of the slowest."
     notes = (
         "Clients that are idle half of the time leave their share unused; shares of 200 % in all lend it to others.",
         "What one gains in throughput another may pay in p99, when all are at work at the same moment.",
@@ -533,15 +545,16 @@ async def sweep(
 ) -> ExperimentResult:
     """One client's throughput over its thread percentage."""
     lab.begin(len(kernels) * len(percentages))
-    figures: dict[tuple[KernelName, float], Spread] = {}
+    taken: dict[tuple[KernelName, float], Sequence[float]] = {}
     sms: dict[float, int | None] = {}
     for kernel in kernels:
         for percentage in percentages:
             label = f"{kernel} at {percentage:g} %"
             lab.step(label)
             async with running(lab, LoadSpec(kernel, percentages=(percentage,))) as (supervisor, workers):
-                figures[kernel, percentage] = Spread.of((await windows(lab, supervisor, workers, label))[0])
+                taken[kernel, percentage] = (await windows(lab, supervisor, workers, label))[0]
                 sms[percentage] = supervisor.report(workers[0]).sms
+    figures = {key: Spread.of(values) for key, values in taken.items()}
     best = {kernel: max(figures[kernel, p].median for p in percentages) for kernel in kernels}
     knees = {k: min(p for p in percentages if figures[k, p].median >= KNEE * best[k]) for k in kernels}
     rows = []
@@ -566,7 +579,9 @@ async def sweep(
         for (kernel, percentage), spread in figures.items()
     )
     heads = [text for kernel in kernels for text in (f"{kernel} ({INFO[kernel].unit})", "of its best")]
-    said = ", ".join(f"{kernel} at {knees[kernel]:g} %" for kernel in kernels)
+    said = ", ".join(
+        f"{kernel} at {knees[kernel]:g} %{unsure_from(taken, kernel, knees[kernel])}" for kernel in kernels
+    )
     plots = tuple(
         Plot(
             f"{kernel} ({INFO[kernel].unit})",
@@ -585,6 +600,17 @@ async def sweep(
         SWEEP_NOTES,
         plots=plots,
     )
+
+
+def unsure_from(taken: Mapping[tuple[KernelName, float], Sequence[float]], kernel: KernelName, knee: float) -> str:
+    """From which smaller share on no difference to the one at the knee was seen, in parentheses; nothing where the next
+    smaller one is surely slower."""
+    least = knee
+    for percentage in sorted((p for name, p in taken if name == kernel and p < knee), reverse=True):
+        if apart(taken[kernel, percentage], taken[kernel, knee]):
+            break
+        least = percentage
+    return f" ({UNSURE} from {least:g} % on)" if least < knee else ""
 
 
 async def interference(lab: Lab, kernels: Sequence[KernelName] = NEIGHBOURS) -> ExperimentResult:

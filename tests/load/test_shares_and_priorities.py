@@ -12,7 +12,8 @@ from mpstui.cli import experiment
 from mpstui.load import experiments
 from mpstui.load.experiments import ExperimentResult, oversubscribe, priority
 from mpstui.load.measure import Lab
-from mpstui.load.types import LoadSpec, WorkerReport
+from mpstui.load.types import KernelName, LoadSpec, WorkerReport
+from mpstui.load.utilisation import Use
 from mpstui.observe.sources import NodeSources
 from mpstui.sim import SimNode
 
@@ -55,10 +56,17 @@ async def test_shares_of_twice_the_device_are_compared_with_those_that_fit(monke
     ]  # fmt: skip
     assert len(asked) == len(said) == 9
     assert outcome.verdict == (
-        "With 50 % each they do 100% more in all than with 25 % each; p99 of the slowest is 5.0 ms instead of 2.0 ms."
+        "With 50 % each they do 100% more in all than with 25 % each. p99 of the slowest is 5.0 ms instead of 2.0 ms."
     )
     stand_in(monkeypatch, lambda number, specs: [report(number % 5, 0.001, 0.002)] * 4)
-    assert (await oversubscribe(lab([]))).verdict.startswith("No difference seen")
+    assert (await oversubscribe(lab([]))).verdict == (
+        "No difference seen in what they do in all with 25 % each and with 50 % each. "
+        "No difference seen in p99 of the slowest."
+    )
+    stand_in(monkeypatch, lambda number, specs: [
+        report(number % 5, 0.001, 0.002 * (1 + (specs[0].percentages[0] > 25)) + number / 1e9)
+    ] * 4)  # fmt: skip
+    assert (await oversubscribe(lab([]))).verdict.endswith("p99 of the slowest is 4.0 ms instead of 2.0 ms.")
 
 
 async def test_who_waits_is_said_where_the_repeats_are_apart_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,6 +105,32 @@ async def test_who_waits_is_said_where_the_repeats_are_apart_alone(monkeypatch: 
     assert "With a stream of priority -3 its p50 is 1.00 ms instead of 5.00 ms." in (await priority(lab([]))).verdict
 
 
+def test_a_knee_is_said_to_be_sure_where_the_next_smaller_share_is_surely_slower_alone() -> None:
+    taken: dict[tuple[KernelName, float], Sequence[float]] = {
+        ("fma", 12.0): (10, 10.1, 9.9),
+        ("fma", 25.0): (19, 21, 20),
+        ("fma", 37.0): (20, 21, 22),
+        ("fma", 50.0): (21, 21, 21),
+    }
+    assert experiments.unsure_from(taken, "fma", 25.0) == ""
+    assert experiments.unsure_from(taken, "fma", 50.0) == " (no difference seen from 25 % on)"
+    assert experiments.unsure_from({("fma", 6.0): (1,), ("fma", 50.0): (9,)}, "fma", 50.0).endswith("from 6 % on)")
+
+
+async def test_a_metric_says_how_much_better_the_device_was_used_and_which_program_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def rates(lab: Lab, spec: LoadSpec, label: str = "") -> list[float]:
+        value = 40.0 if spec.mps else 20.0
+        lab.meter.uses.setdefault(label, Use(label)).blocks.append({"sm_utilization": [value]})
+        return [100.0] * spec.clients
+
+    monkeypatch.setattr(experiments, "rates", rates)
+    outcome = await experiments.metric(lab([]), ("python3", "my train.py"), "x: (.*)", (1, 2))
+    assert "python3 'my train.py'" in outcome.title
+    assert outcome.verdict.endswith("With MPS SM activity was 40 % instead of 20 % (2 clients).")
+
+
 @pytest.mark.parametrize("name", ["priority", "oversubscribe"])
 async def test_they_run_on_the_simulated_node(
     sources: NodeSources, node: SimNode, capsys: pytest.CaptureFixture[str], name: str
@@ -105,4 +139,5 @@ async def test_they_run_on_the_simulated_node(
     result = json.loads(capsys.readouterr().out)
     assert result["verdict"].startswith("SIMULATED: No difference seen")
     assert result["data"]
-    assert len(result["notes"]) == (3 if name == "priority" else 2)
+    assert len(result["notes"]) == (4 if name == "priority" else 3)
+    assert result["notes"][-1].startswith("One repeat tells nothing of chance")
