@@ -137,15 +137,19 @@ def test_a_daemon_that_cannot_be_asked_is_not_ok(tmp_path: Path, mpstui: Mpstui,
     pipe_dir = Path(tempfile.mkdtemp(prefix="mps"))
     program, binary, waits = (tmp_path / name for name in ("nvidia-cuda-mps-control", "binary", "waits"))
     shutil.copy("/bin/sh", program)
-    waits.write_text("read line")
+    waits.write_text("echo there; read line")
     if lines is not None:
         binary.write_text(f"#!/bin/sh\n{lines}\n")
         binary.chmod(0o755)
     environment = {**os.environ, "CUDA_MPS_PIPE_DIRECTORY": str(pipe_dir), "CUDA_MPS_LOG_DIRECTORY": str(tmp_path)}
+    pipe = subprocess.PIPE
     with (
         socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as control,
-        subprocess.Popen([program, "-f", waits], env=environment, stdin=subprocess.PIPE) as daemon,
+        subprocess.Popen([program, "-f", waits], env=environment, stdin=pipe, stdout=pipe) as daemon,
     ):
+        # A new program is in place before its command line can be read (13 ms on a quiet machine): none then.
+        assert daemon.stdout is not None
+        assert daemon.stdout.readline() == b"there\n"
         control.bind(str(pipe_dir / "control"))
         (pipe_dir / "nvidia-cuda-mps-control.pid").write_text(f"{daemon.pid}\n")
         told = mpstui("status", "--pipe-dir", pipe_dir, MPSTUI_CONTROL_BINARY=str(binary))

@@ -62,7 +62,7 @@ async def test_defaults_are_set_by_a_profile_and_the_daemon_is_stopped(
 
 
 async def test_a_server_is_shut_down_and_read_back(node: Node, control: MpsControl, tmp_path: Path) -> None:
-    client = await node.spawn("idle")
+    client = await node.spawn("busy")
     server = await only_server(control)
     acting = Acting(node, tmp_path)
     request = Request("shutdown_server", node.pipe_dir, server_pid=server)
@@ -78,7 +78,7 @@ async def test_a_server_is_shut_down_and_read_back(node: Node, control: MpsContr
     done = await acting.do(request._replace(force=True, clients=named, subject=found.key))
     assert (done.status, done.message) == (ExitStatus.DONE, f"server {server} has ended"), done
     assert (await control.get_server_list()).value == ()
-    assert (await client.stop()).error
+    assert (await client.ended()).error
 
 
 async def test_a_server_is_started_and_shut_down_without_clients(

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import psutil
 import pytest
@@ -310,8 +311,16 @@ SILENT = "cat > /dev/null; exit"
 
 
 @pytest.mark.parametrize("status", [0, 1])
-async def test_a_binary_that_says_nothing_has_delivered_nothing(tmp_path: Path, script: Script, status: int) -> None:
+async def test_a_binary_that_says_nothing_has_delivered_nothing(
+    tmp_path: Path, script: Script, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
     """It is what an empty list and a limit that was set look like, and it is neither (fact 30)."""
+    exchange = channel_module.exchange
+
+    async def in_its_time(*words: Any) -> RawReply:
+        return await exchange(*words[:3], 120.0, *words[4:])  # the deadline below is that of the tries alone
+
+    monkeypatch.setattr(channel_module, "exchange", in_its_time)
     control = MpsControl(ControlChannel(tmp_path / "pipe", script(f"{SILENT} {status}"), deadline=0.2))
     for answer in (await control.get_server_list(), await control.set_default_client_priority(1), await control.quit()):
         assert (answer.outcome, answer.value) == (Outcome.BUSY, None)
