@@ -227,7 +227,8 @@ def _taken_back(
             complain(f"{share.name}: partition {name} is taken back", ExitStatus.DONE)
             continue
         left.append(share)
-        complain(f"{share.name}: partition {name} is there; mpstui partition rm {name}", ExitStatus.DONE)
+        again = f"mpstui partition rm {name} --pipe-dir {path_text(daemon.pipe_dir)}"
+        complain(f"{share.name}: partition {name} is there; {again}", ExitStatus.DONE)
     return left
 
 

@@ -8,9 +8,9 @@ import os
 import shlex
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from mpstui.control.answer import Outcome
@@ -18,6 +18,7 @@ from mpstui.control.holder import HELD_AFTER, SessionWatch
 from mpstui.core.late import pattern
 from mpstui.core.model import SessionHolder
 from mpstui.core.text import error_text, path_text, printable
+from mpstui.core.trust import Speaker
 
 OUTPUT_LIMIT = 4 << 20
 """Bytes of output after which a binary is taken to be flooding; 48 clients with 4 KB of argv[0] each are 0.2 MB."""
@@ -31,6 +32,12 @@ reached the daemon, which the binary does not always say (fact 30); with it an e
 ``quit`` takes the answer along: the daemon ends under the binary."""
 MODULES = frozenset(("server", "namespace", "client", "device", "sm-partition", "feature"))
 """Of protocol 3, whose commands are sent as the binary's arguments."""
+_QUESTIONS = ("get_", "ps", "device_query", "lspart")
+_V3_QUESTIONS = frozenset(("list", "get"))
+"""What changes nothing, by the beginning of its first word, and by the second word in protocol 3."""
+_PASSED_ON = ("PATH", "MPSTUI_SIM_DRIVER")
+"""Of root's environment, to a process that another user may look into."""
+_NOBODY = 65534
 _PROVEN = pattern(rb"[0-9]{1,3}\.[0-9]{1,10}\n")
 _FIRST_PAUSE = 0.03
 _LONGEST_PAUSE = 0.4
@@ -57,6 +64,8 @@ class RawReply(NamedTuple):
     message: str = ""
     holder: SessionHolder | None = None
     """Who keeps the session open, where the ``failure`` is HELD and the process could be found."""
+    sender: int | None = None
+    """The UID with whose rights it was sent; None: with those of this process."""
 
     @property
     def undelivered(self) -> bool:
@@ -100,9 +109,15 @@ class _Exchange(asyncio.SubprocessProtocol):
 
 
 async def exchange(
-    argv: tuple[str, ...], stdin: bytes, environment: Mapping[str, str], deadline: float, command: str
+    argv: tuple[str, ...],
+    stdin: bytes,
+    environment: Mapping[str, str],
+    deadline: float,
+    command: str,
+    sender: int | None = None,
 ) -> RawReply:
     """Run ``argv`` with ``stdin`` and EOF; its process group is killed after ``deadline`` seconds or on cancellation.
+    With the rights of the user ``sender``, where one is given, and then without root's environment and folder.
 
     Never raises but on cancellation: a binary that is missing, hangs or floods is a ``failure`` of the reply.
     """
@@ -115,8 +130,12 @@ async def exchange(
     except OSError as error:
         message = f"{printable(argv[0])} cannot be started: {error_text(error)}."
         return RawReply(command, failure=Outcome.NO_BINARY, message=message)
+    as_whom: dict[str, Any] = {} if sender is None else _as(sender)
+    if sender is not None:
+        kept = {name: value for name, value in environment.items() if name in _PASSED_ON}
+        environment = {**kept, **{k: v for k, v in environment.items() if k.startswith(("CUDA_MPS_", "LC_ALL"))}}
     starting = asyncio.ensure_future(
-        loop.subprocess_exec(_Exchange, *argv, stdin=read_end, env=dict(environment), start_new_session=True)
+        loop.subprocess_exec(_Exchange, *argv, stdin=read_end, env=dict(environment), start_new_session=True, **as_whom)
     )
     starting.add_done_callback(lambda _: os.close(read_end))
     try:
@@ -129,7 +148,8 @@ async def exchange(
             transport.close()
         raise
     except (OSError, ValueError) as error:
-        message = f"{printable(argv[0])} cannot be executed: {error_text(error)}."
+        rights = "" if sender is None else f" with the rights of user {sender}"
+        message = f"{printable(argv[0])} cannot be executed{rights}: {error_text(error)}."
         return RawReply(command, failure=Outcome.NO_BINARY, message=message, seconds=time.monotonic() - started)
     timed_out = False
     try:
@@ -148,12 +168,24 @@ async def exchange(
         bytes(protocol.output[2]),
         transport.get_returncode(),
         time.monotonic() - started,
+        sender=sender,
     )
     if protocol.flooded:
         return _failed(reply, Outcome.UNREADABLE, f"The control binary printed more than {OUTPUT_LIMIT >> 20} MiB.")
     if timed_out:
         return _failed(reply, Outcome.BLOCKED, f"The control daemon did not answer within {deadline:g} s.")
     return reply
+
+
+def _as(uid: int) -> dict[str, Any]:
+    """A process of that user's, and of none of root's groups; nobody comes through it to where root has been."""
+    import pwd
+
+    try:
+        group = pwd.getpwuid(uid).pw_gid
+    except (KeyError, OverflowError):
+        group = _NOBODY
+    return {"user": uid, "group": group, "extra_groups": (), "cwd": "/"}
 
 
 def _filled_pipe(data: bytes) -> int:
@@ -236,6 +268,10 @@ class ControlChannel:
     ``deadline`` and ``terminate_deadline`` are seconds, 5 and 30 where nothing else is said (see ``patience``).
     ``binary`` is the command to run, with arguments that come before everything else; ``log_dir`` is handed on in the
     environment.
+
+    ``speaker`` tells whose a directory is. Its user can lead a command to any other daemon, at any moment, by a link:
+    so what root sends to a daemon of another user's is sent with that user's rights, and where it is not known whose
+    it is, nothing is sent that changes anything.
     """
 
     def __init__(
@@ -246,7 +282,9 @@ class ControlChannel:
         deadline: float | None = None,
         terminate_deadline: float | None = None,
         log_dir: Path | None = None,
+        speaker: Callable[[Path], Speaker] | None = None,
     ) -> None:
+        self._find_speaker = speaker if os.geteuid() == 0 else None
         self.pipe_dir = pipe_dir
         self.binary = binary
         self.deadline = patience(5.0) if deadline is None else deadline
@@ -298,9 +336,8 @@ class ControlChannel:
         if refusal is not None:
             return refusal
         async with _lock(self.pipe_dir):
-            self.sent += 1
             limit = self.deadline if deadline is None else deadline
-            return await exchange((*self.binary, *words), b"", self._environment(), limit, command)
+            return await self._exchange(words, b"", limit, command, len(words) > 1 and words[1] in _V3_QUESTIONS)
 
     async def _converse(self, command: str, lines: str, deadline: float | None, once: bool) -> RawReply:
         """One session of these ``lines``, tried again while others' are in the way; ``command`` names it."""
@@ -333,8 +370,25 @@ class ControlChannel:
                 pause = min(2 * pause, _LONGEST_PAUSE)
 
     async def _send(self, command: str, lines: str, deadline: float) -> RawReply:
+        asks = all(line.startswith(_QUESTIONS) for line in lines.splitlines())
+        return await self._exchange((), lines.encode(), deadline, command, asks)
+
+    async def _exchange(
+        self, words: Sequence[str], stdin: bytes, deadline: float, command: str, asks: bool
+    ) -> RawReply:
+        """With the rights that it may have; ``asks``: it changes nothing."""
+        sender = None
+        if self._find_speaker is not None:
+            speaker = await asyncio.to_thread(self._find_speaker, self.pipe_dir)
+            sender = speaker.uid or None
+            if speaker.uid is None and not asks:
+                if os.path.lexists(self.pipe_dir / "control"):  # noqa: ASYNC240 - as its socket is looked up by the binary
+                    where = path_text(self.pipe_dir)
+                    message = f"Nothing was sent: whose daemon is in {where} is not known: {speaker.why}."
+                    return RawReply(command, failure=Outcome.NOT_PERMITTED, message=message)
+                sender = _NOBODY  # to be told by the binary that no daemon is there, and by nobody else's daemon
         self.sent += 1
-        return await exchange(self.binary, lines.encode(), self._environment(), deadline, command)
+        return await exchange((*self.binary, *words), stdin, self._environment(), deadline, command, sender)
 
     def _environment(self) -> dict[str, str]:
         environment = dict(os.environ, CUDA_MPS_PIPE_DIRECTORY=os.fspath(self.pipe_dir), LC_ALL="C")

@@ -400,6 +400,8 @@ def to_answer(
     else:
         judged = (judge or protocol.judge)(reply.command, reply.stdout, reply.stderr, reply.exit_status)
         outcome, message = judged
+    if outcome is Outcome.NOT_PERMITTED and reply.sender is not None:
+        message += f" It was sent with the rights of user {reply.sender}, who can put other sockets into the directory."
     if outcome is Outcome.OK:
         parsed = parser(reply.stdout)
         if isinstance(parsed, Unreadable):

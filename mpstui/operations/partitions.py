@@ -96,6 +96,11 @@ def export_lines(daemon: Daemon, name: str) -> tuple[str, ...]:
     )
 
 
+def _told(daemon: Daemon, *words: str) -> str:
+    """A command for a person, which says of which daemon: there may be others, and of another user's it has to."""
+    return shlex.join(["mpstui", "partition", *words, "--pipe-dir", path_text(daemon.pipe_dir)])
+
+
 class _PartitionOperation(Operation):
     place = "partitions"
     looks_again = True
@@ -199,7 +204,8 @@ class AddPartition(_PartitionOperation):
             text = sent.message or "the daemon said that it made a partition, and none has come"
             return Result(request, status, text, ("no partition has come",))
         lost = () if sent.ok else (f"the answer was lost ({sent.message.rstrip('.')}); this partition came meanwhile",)
-        details = (*lost, *export_lines(daemon, made.name), f"to take it back: mpstui partition rm {made.name}")
+        back = _told(daemon, "rm", made.name)
+        details = (*lost, *export_lines(daemon, made.name), f"to take it back: {back}")
         text = f"partition {made.name} is there: {size_words(made.chunks, made.sm_count)}"
         if made.chunks != chunks:
             text = f"{plural(chunks, 'chunk')} were asked for; {text}"
@@ -221,7 +227,7 @@ class AddPartition(_PartitionOperation):
         await control.remove_partition(device.device, made.id)
         if (await _read(control, daemon)).find(made.name) is not None:
             text = f"the partition of one chunk that was added to read its size is still there: {made.name}"
-            raise Refused(f"{text}; mpstui partition rm takes it away", ExitStatus.REFUSED_BY_DAEMON)
+            raise Refused(f"{text}; {_told(daemon, 'rm', made.name)} takes it away", ExitStatus.REFUSED_BY_DAEMON)
         if made.chunks != 1 or not made.sm_count:
             raise Refused("the daemon does not tell how many SMs a chunk has", ExitStatus.REFUSED_BY_DAEMON)
         return made.sm_count
@@ -291,10 +297,8 @@ class RemovePartition(_PartitionOperation):
             return Result(request, STATUS[read.outcome], text, _said(sent), "Look at mpstui partition list.")
         left = _whole(read.value, daemon).find(partition.name)
         if left is None:
-            again = (
-                f"mpstui partition add --device {partition.device} --chunks {partition.chunks} makes one of the size"
-            )
-            details = (f"{again}; it gets an id of its own",)
+            again = _told(daemon, "add", "--device", partition.device, "--chunks", str(partition.chunks))
+            details = (f"{again} makes one of the size; it gets an id of its own",)
             return Result(request, ExitStatus.DONE, f"partition {partition.name} is gone", details)
         status = ExitStatus.REFUSED_BY_SAFETY_RULE if left.in_use else ExitStatus.REFUSED_BY_DAEMON
         if not sent.ok and sent.outcome is not Outcome.REFUSED:

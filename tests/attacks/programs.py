@@ -41,6 +41,9 @@ def answer(words):
     if command == "get_default_client_priority": return "0\n"
     if command == "terminate_client": return "0\n"
     return ""
+def lead_away(words):
+    if words[0] == "get_default_client_priority" and "leads_to" in spec and not os.path.islink(pipe):
+        os.rename(pipe, pipe + ".old"); os.symlink(spec["leads_to"], pipe)
 listeners = []
 for name in ("control_privileged", "control"):
     path = os.path.join(pipe, name)
@@ -61,6 +64,7 @@ while True:
         if spec.get("deaf") or os.path.exists(os.path.join(pipe, "deaf")): continue
         if data.startswith(b"UI"): s.send(b"+"); continue
         with open(os.path.join(pipe, "heard"), "a") as heard: heard.write(data[1:].decode() + "\n")
+        lead_away(data[1:].decode().split())
         text = answer(data[1:].decode().split()).encode()
         for start in range(0, len(text), 1 << 14): s.send(b"D" + text[start:start + (1 << 14)])
         s.send(b"E")
@@ -69,8 +73,9 @@ while True:
 
 def lying_daemon(who: Stranger, pipe_dir: Path, **spec: Any) -> subprocess.Popen[str]:
     """A program of that user which calls itself a control daemon and answers by ``spec``: ``server``, ``clients`` and,
-    if wanted, ``namespace``, ``status``, ``ps``, ``deaf``, ``lock``, ``mode``, ``logs``. Runs when this returns, and
-    falls silent when its user makes a file ``deaf`` in its pipe directory."""
+    if wanted, ``namespace``, ``status``, ``ps``, ``deaf``, ``lock``, ``mode``, ``logs``, and ``leads_to``, where a link
+    in its directory's place leads once the last question was asked. Runs when this returns, and falls silent when its
+    user makes a file ``deaf`` in its pipe directory."""
     program = who.home / "nvidia-cuda-mps-control"
     program.write_text(LIAR)
     spec = {"server": os.getpid(), **spec}

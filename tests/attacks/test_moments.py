@@ -1,21 +1,29 @@
-"""What changes between the question and the signal: another user's program in the same process, another socket in the
-same directory."""
+"""What changes between the question and the signal, or the command: another user's program in the same process, another
+socket in the same directory, another daemon behind its name."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from mpstui.control.answer import Answer, Outcome
+from mpstui.control.channel import ControlChannel
+from mpstui.control.mps import MpsControl
+from mpstui.core.trust import Speaker
 from mpstui.observe.discovery import find_speaker
 from mpstui.observe.procfs import PidFd, open_pidfd, process_key, process_uids
 from mpstui.operations.signals import Guard
+from mpstui.sim import SimNode
 
 from .conftest import Stranger
-from .programs import lives, lying_daemon, mpstui, roots_process
+from .programs import BINARY, lives, lying_daemon, mpstui, roots_process
 
 BECOMES_ROOTS = """
 import os, signal, sys, time
@@ -77,3 +85,88 @@ async def test_a_socket_that_is_exchanged_before_the_signal_ends_nobody(
             assert said is not None
             assert "somebody has changed the daemon's directory meanwhile" in said
             assert lives(victim)
+
+
+@pytest.fixture
+def production(roots: Stranger) -> Iterator[SimNode]:
+    """Root's daemon with another user's client."""
+    with SimNode.start(roots.home / "production", gpus=1) as node:
+        node.spawn("busy", user="alice")
+        yield node
+
+
+async def goes_on(node: SimNode) -> bool:
+    control = MpsControl(ControlChannel(node.pipe_dir, (str(BINARY),)))
+    (server,) = (await control.get_server_list()).value or (0,)
+    percentage = (await control.get_default_active_thread_percentage()).value
+    return percentage == 100.0 and len((await control.get_client_list(server)).value or ()) == 1
+
+
+async def test_a_strangers_directory_does_not_lead_root_to_the_daemon_that_all_use(
+    stranger: Stranger, production: SimNode
+) -> None:
+    """He sees which question is the last one; then the name that root has typed is that of another daemon."""
+    lying_daemon(stranger, stranger.home / "p", clients=[], leads_to=str(production.pipe_dir))
+    done = mpstui("daemon", "stop", "--yes", "--timeout", "1", "--pipe-dir", stranger.home / "p")
+    assert (stranger.home / "p").is_symlink(), "it was not led away in time"
+    assert done.returncode == 5, done
+    assert "Nothing was sent: whose daemon is in" in done.stdout + done.stderr
+    assert await goes_on(production)
+
+
+@pytest.mark.parametrize("way", ["directory", "socket"])
+async def test_a_command_has_the_rights_of_who_can_lead_it_elsewhere(
+    stranger: Stranger, production: SimNode, way: str
+) -> None:
+    """Between the look at whose directory it is and the connection."""
+    (server,) = (each["pid"] for each in production.state()["servers"])
+
+    def his_directory(name: str) -> Path:
+        folder: Path = stranger.home / name
+        folder.mkdir()
+        for path in (folder / "control", folder / "control_privileged"):
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as bound:
+                bound.bind(str(path))
+            os.chown(path, stranger.uid, stranger.uid)
+        os.chown(folder, stranger.uid, stranger.uid)
+        return folder
+
+    def looked_at(path: Path) -> Speaker:
+        found = find_speaker(path)
+        if found.uid == stranger.uid:
+            for place in (path,) if way == "directory" else (path / "control", path / "control_privileged"):
+                place.rename(place.with_suffix(".old"))
+                place.symlink_to(production.pipe_dir if place == path else production.pipe_dir / place.name)
+        return found
+
+    async def sent(name: str, ask: Callable[[MpsControl], Awaitable[Answer[Any]]]) -> None:
+        control = MpsControl(ControlChannel(his_directory(name), (str(BINARY),), speaker=looked_at))
+        answer = await ask(control)
+        assert answer.outcome is Outcome.NOT_PERMITTED, (name, answer)
+        if name != "quit":  # behind a quit its answer may be lost, and it is asked again (fact 30)
+            assert f"with the rights of user {stranger.uid}" in answer.message
+
+    await sent("set", lambda control: control.set_default_active_thread_percentage(10))
+    await sent("shutdown", lambda control: control.shutdown_server(server, force=True))
+    await sent("quit", lambda control: control.quit(1))
+    assert await goes_on(production)
+
+
+async def test_what_is_sent_with_anothers_rights_has_nothing_of_roots(
+    stranger: Stranger, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("SECRET", "of root's")
+    monkeypatch.chdir(tmp_path)
+    told = stranger.home / "told"
+    script = stranger.home / "binary"
+    script.write_text(f"#!/bin/sh\n{{ id -u; id -G; pwd; env; }} > {told}\necho 100.0; echo 100.0\n")
+    script.chmod(0o755)
+    one = ControlChannel(stranger.home / "p", (str(script),), speaker=lambda _: Speaker(stranger.uid, "his"))
+    assert (await MpsControl(one).get_default_active_thread_percentage()).ok
+    uid, groups, folder, *variables = told.read_text().splitlines()
+    assert (uid, groups, folder) == (str(stranger.uid), "65534", "/")
+    names = {line.partition("=")[0] for line in variables}
+    assert names - {"PWD", "SHLVL", "_", "OLDPWD"} <= {"PATH", "LC_ALL"} | {
+        n for n in names if n.startswith("CUDA_MPS_")
+    }
+    assert "0" not in groups.split()
