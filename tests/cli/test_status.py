@@ -145,12 +145,14 @@ def test_a_daemon_that_cannot_be_asked_is_not_ok(tmp_path: Path, mpstui: Mpstui,
     pipe = subprocess.PIPE
     with (
         socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as control,
+        socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as privileged,
         subprocess.Popen([program, "-f", waits], env=environment, stdin=pipe, stdout=pipe) as daemon,
     ):
         # A new program is in place before its command line can be read (13 ms on a quiet machine): none then.
         assert daemon.stdout is not None
         assert daemon.stdout.readline() == b"there\n"
         control.bind(str(pipe_dir / "control"))
+        privileged.bind(str(pipe_dir / "control_privileged"))
         (pipe_dir / "nvidia-cuda-mps-control.pid").write_text(f"{daemon.pid}\n")
         told = mpstui("status", "--pipe-dir", pipe_dir, MPSTUI_CONTROL_BINARY=str(binary))
         assert (told.status, "cannot be asked" in told.out) == (4, True), told
