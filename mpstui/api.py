@@ -13,7 +13,6 @@ stable: names may come, none goes. Nothing of the screen is imported, neither te
 from __future__ import annotations
 
 import asyncio
-import importlib
 import io
 import os
 import signal
@@ -23,7 +22,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, 
 from contextlib import ExitStack, asynccontextmanager
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from mpstui.core.activity import ActivityLook, Launcher
 from mpstui.core.model import Client, Daemon, Device, Event, Problem, ProcessKey, Server, Snapshot, no_test_clients
@@ -32,15 +31,14 @@ from mpstui.node import CONTROL_BINARY, UnusableNode, named_dirs, open_node, rea
 from mpstui.node import demo_node as demo_node
 from mpstui.observe.sources import NvmlSample as NvmlSample
 from mpstui.observe.trusted import UnreadableLogError, UnreadableNodeError
-from mpstui.operations.types import ExitStatus, Preview, Progress, Request, Result
+from mpstui.operations.types import SELECTORS, ExitStatus, Preview, Progress, Request, Result
 
 # Imported when they are used: a command that does something else pays for none of them.
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mpstui.core.trust import Speaker
-    from mpstui.doctor.health import probe as probe
-    from mpstui.doctor.health import tell as tell
+    from mpstui.doctor.health import Health
     from mpstui.doctor.types import Finding
     from mpstui.doctor.why import Diagnosis
     from mpstui.history.node import LogPlace, NodeLogs
@@ -51,28 +49,11 @@ if TYPE_CHECKING:
     from mpstui.operations import runner
     from mpstui.operations.load import OperatedLoad
     from mpstui.operations.operation import Operation
-    from mpstui.operations.selectors import OPTIONS as OPTIONS
-    from mpstui.operations.selectors import checked as checked
-    from mpstui.operations.selectors import members as members
-    from mpstui.operations.selectors import named as named
-    from mpstui.operations.selectors import pids_in as pids_in
-    from mpstui.operations.selectors import unplaced as unplaced
+    from mpstui.operations.selectors import Selection
     from mpstui.plan.profile import DaemonProfile, Profile
-else:
-    _LATER: Final = {
-        **dict.fromkeys(("probe", "tell"), "mpstui.doctor.health"),
-        **dict.fromkeys(
-            ("OPTIONS", "checked", "members", "named", "pids_in", "unplaced"), "mpstui.operations.selectors"
-        ),
-    }
-
-    def __getattr__(name: str) -> Any:
-        if (module := _LATER.get(name)) is None:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(module), name)
-
 
 __all__ = [
+    "SELECTORS",
     "ActivityLook",
     "AsyncNode",
     "Client",
@@ -92,9 +73,11 @@ __all__ = [
     "Snapshot",
     "UnreadableNodeError",
     "UnusableNode",
+    "health",
     "open",
     "operations",
     "read_stream",
+    "select",
     "to_json",
 ]
 
@@ -121,6 +104,26 @@ def operations() -> dict[str, str]:
     from mpstui.operations.registry import OPERATIONS
 
     return {each.id: each.help for each in OPERATIONS if not each.subject}
+
+
+def health(pipe_dirs: Sequence[Path] = (), log_dirs: Sequence[Path] = ()) -> Health:
+    """``status``, 0 where all is well, and ``reason``, one sentence: of the worst of these daemons, or of root's and
+    one's own that run. No command is sent; may block on a slow file system."""
+    from mpstui.doctor.health import probe
+
+    return probe(pipe_dirs, log_dirs)
+
+
+def select(kind: str, name: str) -> Selection:
+    """The clients of a job, a pod, a unit, a cgroup or a file of PIDs; ``kind`` is one of ``SELECTORS``.
+
+    ``.clients(daemon)`` are those of a daemon, by the kernel's word of now, ``.unknown(daemon)`` of how many it cannot
+    be told, and why; ``.within`` goes into each ``Request``. Raises ``operations.check.Refused`` where nobody can be
+    named so.
+    """
+    from mpstui.operations.selectors import select as chosen
+
+    return chosen(kind, name)
 
 
 def recording_schema() -> dict[str, Any]:

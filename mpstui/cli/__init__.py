@@ -230,13 +230,14 @@ def _why(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
 
 def _health(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
     """``status --health`` where the short way of ``__main__`` did not take it."""
-    from mpstui.api import probe, tell
+    from mpstui.api import health
 
     if options.json or options.fields or options.group_by or wants_past(options):
         return complain(
             "--health prints nothing and looks at the present only: leave out --json, --fields, --group-by and times", 2
         )
-    return tell(probe(pipe_dirs, getattr(options, "log_dir", None) or ()))
+    found = health(pipe_dirs, getattr(options, "log_dir", None) or ())
+    return complain(f"{found.reason} (exit status {found.status})", found.status) if found.status else 0
 
 
 _WITHOUT_NODE = frozenset({"schema", "config", "explain", "fleet", "sim"})

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from mpstui import api
-from mpstui.api import OPTIONS, checked, members, named, pids_in, unplaced
 from mpstui.cli.output import NO_DAEMON, agreed, complain, meant, print_json, print_result, state_text, tell
 from mpstui.cli.verbs import draft
 from mpstui.core.model import Daemon, ProcessKey, Snapshot
@@ -17,7 +16,7 @@ from mpstui.core.trust import NotNamedError
 from mpstui.operations.check import Refused, owner_typed
 from mpstui.operations.operation import Operation
 from mpstui.operations.rescue import targets
-from mpstui.operations.types import Danger, ExitStatus, Preview, Request, Result
+from mpstui.operations.types import SELECTORS, Danger, ExitStatus, Preview, Request, Result
 
 
 def change(operation: Operation, options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
@@ -28,11 +27,11 @@ def change(operation: Operation, options: argparse.Namespace, pipe_dirs: Sequenc
             asked = draft(operation, options, node.named)
             if not read_only and operation.wrong_value(asked) is not None:
                 return _told(options, node.do(asked))  # wrong on whatever node: said before anything is asked
-            named_by = [name for name in OPTIONS if getattr(options, name, None) is not None]
+            named_by = [name for name in SELECTORS if getattr(options, name, None) is not None]
             if named_by:
                 return end_each(operation, options, node, named_by)
             if hasattr(options, "client_pid") and options.client_pid is None:
-                ways = ", ".join(f"--{name.replace('_', '-')}" for name in OPTIONS)
+                ways = ", ".join(f"--{name.replace('_', '-')}" for name in SELECTORS)
                 return complain(f"no client is named: give a client's PID, or one of {ways}", ExitStatus.USAGE)
             return carry_out(operation, options, node)
     except api.UnusableNode as error:
@@ -89,9 +88,7 @@ def _end_each(operation: Operation, options: argparse.Namespace, node: api.Node,
     if len(named_by) > 1 or options.client_pid is not None or options.owner:
         raise Refused("name either one client, or one job, pod, unit, cgroup or file of PIDs", ExitStatus.USAGE)
     (option,) = named_by
-    value = getattr(options, option)
-    within = checked(option, value)
-    pids = pids_in(Path(value)) if option == "pid_file" else frozenset[int]()
+    selection = api.select(option, getattr(options, option))
     snapshot = node.snapshot(complete=True)
     if not snapshot.daemons:
         raise Refused(NO_DAEMON, ExitStatus.NO_DAEMON)
@@ -99,24 +96,24 @@ def _end_each(operation: Operation, options: argparse.Namespace, node: api.Node,
         daemons = meant(snapshot.daemons, node.named)
     except NotNamedError as error:
         raise Refused(str(error), ExitStatus.REFUSED_BY_SAFETY_RULE) from None
-    draft_of = draft(operation, options, ())._replace(within=within)
+    draft_of = draft(operation, options, ())._replace(within=selection.within)
     requests = [
         draft_of._replace(pipe_dir=daemon.pipe_dir, clients=(client.key,))
         for daemon in daemons
-        for client in members(daemon, within, pids)
+        for client in selection.clients(daemon)
     ]
     silent = [d for d in daemons if d.runs and not d.answers]
     if not requests:
         if silent or not any(daemon.runs for daemon in daemons):
             status = ExitStatus.NO_ANSWER if silent else ExitStatus.NO_DAEMON
             raise Refused(state_text((silent or daemons)[0]), status)
-        for count, why in (unplaced(daemon, within) for daemon in daemons):
+        for count, why in map(selection.unknown, daemons):
             if count:  # that nobody is left cannot be said then, and whoever is gets killed next
                 clients = plural(count, "client")
-                text = f"of {clients} it is not known here whether {named(within)} has them"
+                text = f"of {clients} it is not known here whether {selection} has them"
                 raise Refused(f"{text}: {why}; nothing was sent", ExitStatus.NO_ANSWER)
         asked = draft_of._replace(pipe_dir=daemons[0].pipe_dir)
-        return Result(asked, ExitStatus.DONE, f"no client is in {named(within)}: nothing was sent")
+        return Result(asked, ExitStatus.DONE, f"no client is in {selection}: nothing was sent")
     if not options.yes:
         _ask_for_all(operation, requests, node, snapshot)
     details: list[str] = []
@@ -131,10 +128,10 @@ def _end_each(operation: Operation, options: argparse.Namespace, node: api.Node,
     count = len(requests)
     ended = "ended" if options.kill else "terminated"
     if worst is not None:
-        text = f"not all clients in {named(within)} were {ended}: {worst.message}"
+        text = f"not all clients in {selection} were {ended}: {worst.message}"
         more = (f"{left_over} more not touched",) if left_over > 0 else ()
         return Result(worst.request, worst.status, text, (*details, *more), worst.remedy)
-    text = f"{plural(count, 'client')} in {named(within)} {ended}"
+    text = f"{plural(count, 'client')} in {selection} {ended}"
     return Result(requests[0], ExitStatus.DONE, text, tuple(details))
 
 

@@ -29,6 +29,10 @@ class ExitStatus(IntEnum):
     REFUSED_BY_SAFETY_RULE = 6
 
 
+SELECTORS: Final = ("job", "pod", "unit", "cgroup", "pid_file")
+"""By what several clients can be named at once: what they belong to. The first three are kinds of ``core.where``."""
+
+
 class Request(NamedTuple):
     """One wish of the user. Clients are named by identity, never by position."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from mpstui.core.late import pattern
 from mpstui.core.model import Client, Daemon
@@ -17,10 +17,8 @@ from mpstui.core.where import Cgroup, Kind, Where, parse_cgroups
 from mpstui.observe.procfs import Cgroups, read_proc
 from mpstui.observe.trusted import NotTrustedError, open_trusted
 from mpstui.operations.check import Refused
-from mpstui.operations.types import ExitStatus
+from mpstui.operations.types import SELECTORS, ExitStatus
 
-OPTIONS: Final = ("job", "pod", "unit", "cgroup", "pid_file")
-"""How they can be named, as options of ``terminate``; the first three are kinds of ``core.where``."""
 _PID_FILE_LIMIT: Final = 1 << 16
 _PIDS: Final = pattern(rb"[0-9]{1,10}")
 _ID: Final = pattern(r"\S{1,300}")
@@ -30,8 +28,47 @@ _FIRST_NAMESPACE: Final = 0xEFFFFFFB
 """The inode that the kernel gives the first cgroup namespace, the node's."""
 
 
-def checked(option: str, text: str) -> str:
-    """What ``Request.within`` says of an option's value. Raises Refused where it can name nothing."""
+class Selection(NamedTuple):
+    """What clients belong to, and so who they are; :func:`select` makes it. As text ``job slurm:123``, for a person."""
+
+    within: str
+    """``job:slurm:123``: for ``Request.within``, by which it is checked again when each of them is ended."""
+    pids: frozenset[int] = frozenset()
+    """Of a file of PIDs."""
+
+    def __str__(self) -> str:
+        return _words(self.within)
+
+    def clients(self, daemon: Daemon) -> list[Client]:
+        """The clients of a daemon that belong to it, by the kernel's word of now."""
+        if self.within.startswith("pid_file:"):
+            return [client for client in daemon.clients() if client.pid in self.pids]
+        return [client for client in daemon.clients() if _is_within(self.within, client, daemon.simulated)]
+
+    def unknown(self, daemon: Daemon) -> tuple[int, str]:
+        """Of how many clients it is not known here whether they belong to it, and why; 0 where it can of all."""
+        if self.within.startswith("pid_file:"):
+            return 0, ""
+        away = [client for client in daemon.clients() if not client.local and client.pid_here is None]
+        if away:
+            return len(away), "they are in another PID namespace (a pod needs hostPID: true)"
+        if daemon.simulated or self.within == "cgroup:/" or _namespace("self") == _FIRST_NAMESPACE:
+            return 0, ""
+        seen = Cgroups()
+        lost = [c for c in daemon.clients() if (pid := c.pid if c.local else c.pid_here) and seen.where_is(pid) is None]
+        why = "this process is in a container and sees no names of cgroups above its own"
+        return (len(lost), f"{why}; --cgroup {OWN} names this container") if lost else (0, "")
+
+
+def select(kind: str, name: str) -> Selection:
+    """``kind`` is one of ``SELECTORS``. Raises Refused where it can name nothing, or somebody else may write the
+    file."""
+    return Selection(_within(kind, name), pids_in(Path(name)) if kind == "pid_file" else frozenset())
+
+
+def _within(option: str, text: str) -> str:
+    if option not in SELECTORS:
+        raise Refused(f"clients are not chosen by {printable(option, 40)}", ExitStatus.USAGE)
     if not _ID.fullmatch(text) or not text.isprintable():
         raise Refused(f"--{option.replace('_', '-')} “{printable(text, 60)}” names nothing", ExitStatus.USAGE)
     if option == "cgroup" and text == OWN:
@@ -98,39 +135,16 @@ def pids_in(file: Path) -> frozenset[int]:
     return frozenset(map(int, words))
 
 
-def members(daemon: Daemon, within: str, pids: frozenset[int] = frozenset()) -> list[Client]:
-    """The clients of a daemon that belong to it, by the kernel's word of now. ``pids``: of a file of PIDs."""
-    if within.startswith("pid_file:"):
-        return [client for client in daemon.clients() if client.pid in pids]
-    return [client for client in daemon.clients() if _is_within(within, client, daemon.simulated)]
-
-
 def left(within: str, client: Client, simulated: bool) -> str | None:
     """Why a client is not, or no longer, what was named; None where it is. PIDs that were named are what they are."""
     if not within or within.startswith("pid_file:") or _is_within(within, client, simulated):
         return None
-    return f"process {client.pid} is not, or no longer, in {named(within)}"
+    return f"process {client.pid} is not, or no longer, in {_words(within)}"
 
 
-def named(within: str) -> str:
-    """``job slurm:123``, for a person."""
+def _words(within: str) -> str:
     kind, _, name = within.partition(":")
     return f"{kind.replace('pid_file', 'the file')} {name}"
-
-
-def unplaced(daemon: Daemon, within: str) -> tuple[int, str]:
-    """Of how many clients it is not known here whether they belong to it, and why; 0 where it can of all."""
-    if within.startswith("pid_file:"):
-        return 0, ""
-    away = [client for client in daemon.clients() if not client.local and client.pid_here is None]
-    if away:
-        return len(away), "they are in another PID namespace (a pod needs hostPID: true)"
-    if daemon.simulated or within == "cgroup:/" or _namespace("self") == _FIRST_NAMESPACE:
-        return 0, ""
-    seen = Cgroups()
-    lost = [c for c in daemon.clients() if (pid := c.pid if c.local else c.pid_here) and seen.where_is(pid) is None]
-    why = "this process is in a container and sees no names of cgroups above its own"
-    return (len(lost), f"{why}; --cgroup {OWN} names this container") if lost else (0, "")
 
 
 def _is_within(within: str, client: Client, simulated: bool) -> bool:

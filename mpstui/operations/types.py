@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 
 from mpstui.control.answer import STATUS as STATUS
 from mpstui.core.requests import LATER as LATER
+from mpstui.core.requests import SELECTORS as SELECTORS
 from mpstui.core.requests import ExitStatus as ExitStatus
 from mpstui.core.requests import Progress as Progress
 from mpstui.core.requests import Request as Request

@@ -72,9 +72,10 @@ print(*[m for m in sys.modules if m.split('.')[0] in {{'textual', 'rich'}}])
 
 
 def test_every_name_is_there_and_told_of() -> None:
-    assert mpstui.api.__all__ == sorted(mpstui.api.__all__)
+    assert mpstui.api.__all__ == sorted(mpstui.api.__all__, key=lambda name: (not name.isupper(), name))
     for name in mpstui.api.__all__:
         assert getattr(mpstui.api, name).__doc__
+    assert not hasattr(mpstui.api, "__getattr__"), "what it hands on has a name and a docstring here"
 
 
 @pytest.mark.parametrize("number", range(len(EXAMPLES)))
@@ -88,7 +89,9 @@ def test_each_example_of_the_page_runs(number: int, tmp_path: Path) -> None:
 
 def test_there_are_examples_of_everything() -> None:
     text = "".join(EXAMPLES)
-    assert all(f".{name}(" in text for name in ("open", "snapshot", "watch", "events", "preview", "do", "to_json"))
+    assert all(
+        f".{name}(" in text for name in ("open", "snapshot", "watch", "events", "preview", "do", "select", "to_json")
+    )
 
 
 def test_a_client_that_comes_is_seen(simulated: SimNode) -> None:

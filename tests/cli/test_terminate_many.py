@@ -16,7 +16,7 @@ import yaml
 from mpstui.core.model import Client, Daemon, ProcessKey, Server
 from mpstui.core.where import Cgroup, Where
 from mpstui.operations.check import Refused
-from mpstui.operations.selectors import checked, is_named, pids_in, unplaced
+from mpstui.operations.selectors import Selection, is_named, pids_in, select
 from mpstui.sim import SimNode
 from mpstui.sim.client import SimClient
 
@@ -128,8 +128,8 @@ def test_a_claim_is_not_what_it_claims() -> None:
 def test_what_can_name_nothing_is_refused() -> None:
     for option, text in (("job", ""), ("job", "a b"), ("unit", "x\n"), ("cgroup", "a/b"), ("cgroup", "/a/../b")):
         with pytest.raises(Refused):
-            checked(option, text)
-    assert checked("cgroup", "//a/b/") == "cgroup:/a/b"
+            select(option, text)
+    assert select("cgroup", "//a/b/").within == "cgroup:/a/b"
 
 
 @pytest.fixture
@@ -212,10 +212,10 @@ def test_its_own_cgroup_is_never_the_whole_node(
     monkeypatch.setattr("mpstui.operations.selectors._cgroups", lambda process: (Cgroup("", paths[process]),))
     monkeypatch.setattr("mpstui.operations.selectors._namespace", lambda process: inodes[process])
     if named is not None:
-        assert checked("cgroup", "self") == named
+        assert select("cgroup", "self").within == named
         return
     with pytest.raises(Refused, match="names nothing") as refused:
-        checked("cgroup", "self")
+        select("cgroup", "self")
     assert refused.value.status == 6
 
 
@@ -224,12 +224,12 @@ def test_where_it_cannot_be_seen_nobody_is_said_to_be_gone(monkeypatch: pytest.M
     away = Client(ProcessKey(4711), local=False)
     joined = Client(ProcessKey(4712), local=False, pid_here=os.getpid())
     daemon = Daemon(Path("/p"), servers=(Server(ProcessKey(1), clients=(away, joined)),))
-    assert unplaced(daemon, "pid_file:/x")[0] == 0
-    count, why = unplaced(daemon, "pod:ml/train-0")
+    assert Selection("pid_file:/x").unknown(daemon)[0] == 0
+    count, why = Selection("pod:ml/train-0").unknown(daemon)
     assert (count, "hostPID" in why) == (1, True)
     daemon = Daemon(Path("/p"), servers=(Server(ProcessKey(1), clients=(joined,)),))
     monkeypatch.setattr("mpstui.operations.selectors._namespace", lambda process: 1)
     monkeypatch.setattr("mpstui.operations.selectors.Cgroups.where_is", lambda self, pid: None)
-    count, why = unplaced(daemon, "pod:ml/train-0")
+    count, why = Selection("pod:ml/train-0").unknown(daemon)
     assert (count, "--cgroup self" in why) == (1, True)
-    assert unplaced(daemon, "cgroup:/")[0] == 0
+    assert Selection("cgroup:/").unknown(daemon)[0] == 0
