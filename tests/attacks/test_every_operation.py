@@ -67,7 +67,7 @@ DOES = {
     "run_experiment": PROGRAMS,
 }
 SENDERS = {
-    "killing.py": "the signals themselves, each asked for by a Guard",
+    "signals.py": "the signals themselves, each asked for by a Guard",
     "clients.py": "terminate_and_kill",
     "rescue.py": "end_lost_clients, unblock",
     "daemons.py": "stop_daemon, by force",
