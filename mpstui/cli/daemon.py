@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from mpstui import api
 from mpstui.cli.apply import apply_profile
+from mpstui.cli.change import change
 from mpstui.cli.output import NO_DAEMON, agreed, complain, meant, print_json, print_result, tell
 from mpstui.core.model import Daemon, Device, Snapshot
 from mpstui.core.text import UNKNOWN, path_text
@@ -55,6 +56,8 @@ def daemon(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
             return ExitStatus.DONE
         if options.daemon_action == "start":
             return _start(options, pipe_dirs)
+        if options.daemon_action == "clean":
+            return change(RemoveStale(), options, pipe_dirs)
         with api.open(pipe_dirs, read_only=_read_only(options)) as node:
             return _stop(options, pipe_dirs, node)
     except NotNamedError as error:

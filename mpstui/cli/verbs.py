@@ -15,7 +15,7 @@ from mpstui.operations.types import Argument, Danger, Request, Verb
 
 _GROUPS: Final = {
     "set": ("set a limit of new clients", "limit", "LIMIT"),
-    "daemon": ("start and stop control daemons", "daemon_action", "COMMAND"),
+    "daemon": ("start and stop control daemons, remove what one has left", "daemon_action", "COMMAND"),
     "partition": ("static SM partitions of a daemon that was started for them", "partition_action", "COMMAND"),
     "server": ("named servers of a daemon of MPS protocol 3", "server_action", "COMMAND"),
     "namespace": ("namespaces of a daemon of MPS protocol 3", "namespace_action", "COMMAND"),

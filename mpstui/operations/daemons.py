@@ -402,7 +402,7 @@ class RemoveStale(Operation):
     key = ""
     place = "daemons"
     help = "Remove the stale files of a daemon that is gone"
-    verb = None
+    verb = Verb(("daemon", "clean"), "remove what a daemon that is gone has left", example="mpstui daemon clean")
     in_turn = False
     """The daemon's own lock is held meanwhile, so that none can start."""
 
@@ -412,9 +412,15 @@ class RemoveStale(Operation):
             return f"{path_text(pipe_dir)}: there are no files of a daemon"
         return None if daemon.health == "stale" else f"{path_text(pipe_dir)}: a daemon runs there"
 
+    def belongs(self, request: Request, daemon: Daemon) -> bool:
+        return daemon.health == "stale"
+
     def preview(self, request: Request, snapshot: Snapshot) -> Preview:
         why = self.unavailable(snapshot, request.pipe_dir)
-        return Preview(self.title, error=why, error_status=ExitStatus.DONE if why is None else ExitStatus.NO_DAEMON)
+        facts = (("removes", f"the sockets, the FIFO and the PID file in {path_text(request.pipe_dir)}"),)
+        return Preview(
+            self.title, facts, error=why, error_status=ExitStatus.DONE if why is None else ExitStatus.NO_DAEMON
+        )
 
     async def run(self, work: Work) -> Result:
         from mpstui.daemons.stale import REMOVED, clean
@@ -422,7 +428,8 @@ class RemoveStale(Operation):
         lines = await asyncio.to_thread(clean, work.request.pipe_dir)
         done = any(line.startswith(REMOVED) for line in lines)
         status = ExitStatus.DONE if done else ExitStatus.NO_DAEMON
-        return Result(work.request, status, "; ".join(lines) or "nothing was removed", lines)
+        what = "stale files were removed from" if done else "nothing was removed from"
+        return Result(work.request, status, f"{what} {path_text(work.request.pipe_dir)}", lines)
 
 
 async def _stop(work: Work, daemon: Daemon, limit: int | None, guard: Guard | None) -> Result:

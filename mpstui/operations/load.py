@@ -129,6 +129,10 @@ class StopLoad(_Load):
     key_id = "load.stop_all"
     help = "Stop the clients that this load has started, and no others"
     verb = None
+    no_verb = (
+        "a load belongs to the program that runs it: `mpstui load` ends its clients when its time is over, at Ctrl-C "
+        "and at SIGTERM"
+    )
 
     def request(self, pipe_dir: Path | None, end: End) -> Request:
         """On the daemon in ``pipe_dir``, or without MPS."""
@@ -164,6 +168,9 @@ class RestartLoad(_Load):
     key = ""
     help = "Restart a client of the load under the present limits"
     verb = None
+    no_verb = (
+        "the clients of a load are children of the program that runs it, and no other program can start them again"
+    )
 
     def request(self, pipe_dir: Path | None, again: Again) -> Request:
         """On the daemon in ``pipe_dir``, or without MPS."""

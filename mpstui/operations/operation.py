@@ -96,7 +96,8 @@ class Operation:
     key_id: ClassVar[str] = ""
     """By which the user names the key, where that is not ``action.`` and the id."""
     verb: ClassVar[Verb | None]
-    """None where another operation's command does it too."""
+    """None where the command line cannot do it; ``no_verb`` says why."""
+    no_verb: ClassVar[str] = ""
     sends: ClassVar[str] = ""
     """The control command that it cannot do without, where not every driver has it."""
     weight: ClassVar[int] = 4

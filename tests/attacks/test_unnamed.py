@@ -37,6 +37,7 @@ COMMANDS = {
     "a server shut down": ("shutdown-server", "{server}", "-f", "--yes"),
     "stop": ("daemon", "stop", "--yes"),
     "stop by force": ("daemon", "stop", "--force", "--yes"),
+    "what is left": ("daemon", "clean"),
     "load": ("load", "nbody", "--seconds", "1", "--yes"),
     "a program": ("load", "--yes", "--command", "touch {mark}"),
     "an experiment": ("experiment", "nbody", "--shared", "--seconds", "1"),

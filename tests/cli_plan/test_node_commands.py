@@ -6,6 +6,7 @@ import io
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -167,6 +168,8 @@ def test_a_client_that_comes_while_the_question_stands_is_named_before_it_is_hit
 
 
 def test_stop_where_nothing_runs_cleans_what_is_stale(mpstui: Run, place: Path, started: Path) -> None:
+    assert mpstui("daemon", "clean", "--pipe-dir", started)[0] == 3
+    assert (started / "control").exists(), "of a daemon that runs nothing is removed"
     os.kill(pid_of(started), signal.SIGKILL)
     while mpstui("status", "--pipe-dir", started)[0] != 3:
         pass  # each look takes its time; pytest's time limit ends it
@@ -182,6 +185,18 @@ def test_stop_where_nothing_runs_cleans_what_is_stale(mpstui: Run, place: Path, 
     assert (status, "stale files were removed" in out) == (0, True)
     assert mpstui("daemon", "stop", "--pipe-dir", started, "--yes")[0] == 3
     assert mpstui("daemon", "stop", "--pipe-dir", place / "never", "--yes")[0] == 3
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(started / "control"))
+    status, out, _ = mpstui("--read-only", "daemon", "clean", "--pipe-dir", started)
+    assert (status, (started / "control").exists()) == (6, True)
+    status, out, _ = mpstui("daemon", "clean", "--pipe-dir", started, "--json")
+    told = json.loads(out)
+    assert (status, told["action"], told["details"]) == (
+        0,
+        "remove_stale_files",
+        ["stale files were removed: control"],
+    )
+    assert mpstui("daemon", "clean", "--pipe-dir", started)[0] == 3
 
 
 def test_a_daemon_that_dies_between_two_commands(

@@ -50,7 +50,7 @@ function _shtab_mpstui_using
   test "$_shtab_mpstui_cmdpath" = "$argv"
 end
 
-set -g _shtab_mpstui_commands status events suspects activity doctor why explain record replay terminate end-lost unblock set 'set active-thread-percentage' 'set pinned-mem-limit' 'set client-priority' start-server shutdown-server daemon 'daemon start' 'daemon stop' 'daemon unit' profile 'profile apply' 'profile list' 'profile show' 'profile save' 'profile diff' partition 'partition add' 'partition rm' 'partition list' server 'server create' 'server set' 'server delete' 'server export' namespace 'namespace create' 'namespace set' 'namespace delete' sm-partition 'sm-partition create' 'sm-partition delete' feature 'feature enable' 'feature disable' load experiment plan run exporter fleet web tour config 'config show' 'config check' schema sim 'sim serve'
+set -g _shtab_mpstui_commands status events suspects activity doctor why explain record replay terminate end-lost unblock set 'set active-thread-percentage' 'set pinned-mem-limit' 'set client-priority' start-server shutdown-server daemon 'daemon start' 'daemon stop' 'daemon clean' 'daemon unit' profile 'profile apply' 'profile list' 'profile show' 'profile save' 'profile diff' partition 'partition add' 'partition rm' 'partition list' server 'server create' 'server set' 'server delete' 'server export' namespace 'namespace create' 'namespace set' 'namespace delete' sm-partition 'sm-partition create' 'sm-partition delete' feature 'feature enable' 'feature disable' load experiment plan run exporter fleet web tour config 'config show' 'config check' schema sim 'sim serve'
 set -g _shtab_mpstui_opts_with_value --active-thread-percentage --allowed-devices --arrivals --at --bodies --bundle --busy --by --cgroup --chunks --client --client-priority --clients --command --contexts --copies --cpu --deadline --default-stream --description --device --device-max-connections --driver --every --export --fields --filter --for --from-activity --group-by --host-label --hosts --idle --include-remainder --job --journal --kind --listen --log-dir --max-age --max-groups --max-size --measure --mem --memory-total --metric --mps --names --open --opt-in --owner --percentages --pid-file --pinned-mem-limit --pinned-memory-limit --pipe-dir --pod --profile --prometheus --protocol --public-url --python --refresh --repeats --report --save --scenario --seconds --server --sessions --share --since --sm-count --sm-count-total --sms --speed --ssh --ssh-config-pattern --steps --strategy --streams --textfile --theme --timeout --token-file --uid --unit --web-config --weights
 
 complete -c mpstui -e
@@ -204,7 +204,7 @@ complete -c mpstui -n '_shtab_mpstui_using shutdown-server' -l demo -d 'work on 
 complete -c mpstui -n '_shtab_mpstui_using shutdown-server' -s f -l force -d 'do not wait for its clients: their GPU work ends with an error'
 complete -c mpstui -n '_shtab_mpstui_using shutdown-server' -l yes -d 'do not ask'
 complete -c mpstui -n '_shtab_mpstui_using shutdown-server' -l json -d 'print the result as JSON'
-complete -c mpstui -n '_shtab_mpstui_using; and test $_shtab_mpstui_npos -eq 0' -a daemon -d 'start and stop control daemons'
+complete -c mpstui -n '_shtab_mpstui_using; and test $_shtab_mpstui_npos -eq 0' -a daemon -d 'start and stop control daemons, remove what one has left'
 complete -c mpstui -n '_shtab_mpstui_using daemon' -s h -l help -d 'show this help message and exit'
 complete -c mpstui -n '_shtab_mpstui_using daemon; and test $_shtab_mpstui_npos -eq 0' -a start -d 'start a control daemon, or one for each GPU'
 complete -c mpstui -n '_shtab_mpstui_using daemon start' -s h -l help -d 'show this help message and exit'
@@ -231,6 +231,12 @@ complete -c mpstui -n '_shtab_mpstui_using daemon stop' -l force -d 'after 1 s; 
 complete -c mpstui -n '_shtab_mpstui_using daemon stop' -l exclusive -d 'then give its devices the compute mode back that they had'
 complete -c mpstui -n '_shtab_mpstui_using daemon stop' -l yes -d 'do not ask'
 complete -c mpstui -n '_shtab_mpstui_using daemon stop' -l json -d 'print the result as JSON'
+complete -c mpstui -n '_shtab_mpstui_using daemon; and test $_shtab_mpstui_npos -eq 0' -a clean -d 'remove what a daemon that is gone has left'
+complete -c mpstui -n '_shtab_mpstui_using daemon clean' -s h -l help -d 'show this help message and exit'
+complete -c mpstui -n '_shtab_mpstui_using daemon clean' -l pipe-dir -xka "(__fish_complete_directories)" -d 'the daemon'"'"'s pipe directory; may be repeated. Default: CUDA_MPS_PIPE_DIRECTORY, then discovery'
+complete -c mpstui -n '_shtab_mpstui_using daemon clean' -l log-dir -xka "(__fish_complete_directories)" -d 'its log directory, where it cannot be found out; without --pipe-dir, logs to be shown without a daemon'
+complete -c mpstui -n '_shtab_mpstui_using daemon clean' -l demo -d 'work on a simulated node, started for this and ended with it; --demo=NAME for one on which something is wrong: fault, blocked, held, pending, full, stale, nostart; or of a daemon in another mode: static, v3'
+complete -c mpstui -n '_shtab_mpstui_using daemon clean' -l json -d 'print the result as JSON'
 complete -c mpstui -n '_shtab_mpstui_using daemon; and test $_shtab_mpstui_npos -eq 0' -a unit -d 'print a unit or a job script that starts and stops it'
 complete -c mpstui -n '_shtab_mpstui_using daemon unit' -s h -l help -d 'show this help message and exit'
 complete -c mpstui -n '_shtab_mpstui_using daemon unit' -l pipe-dir -xka "(__fish_complete_directories)" -d 'the daemon'"'"'s pipe directory; may be repeated. Default: CUDA_MPS_PIPE_DIRECTORY, then discovery'
