@@ -205,39 +205,61 @@ def mapped_libraries(maps: bytes) -> list[Library]:
 def open_library(pid: int, library: Library) -> int:
     """The mapped file itself, whatever namespace it is in and whatever now has its name. Raises UncountedError."""
     if not _is_answered_by_the_kernel(library.device, pid):
-        raise UncountedError("its libcuda.so is on FUSE, or on a file system that is not mounted where it can be seen")
+        raise UncountedError(_ON_FUSE)
     trouble: OSError | None = None
     ways = [os.fsencode(f"/proc/{pid}/map_files/{library.range}")]
     if os.geteuid() != 0:  # that way is root's; this one leads through what the process's user has mounted
         ways.append(os.fsencode(f"/proc/{pid}/root") + library.path.removesuffix(b" (deleted)"))
     for path in ways:
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+            place = os.open(path, os.O_PATH | os.O_CLOEXEC)
         except OSError as error:
             trouble = trouble or error
             continue
-        found = os.fstat(fd)
-        if stat.S_ISREG(found.st_mode) and found.st_ino == library.inode:
-            return fd
-        os.close(fd)
+        try:
+            # What is mapped there by now may be another file: its file system is asked nothing before it is known.
+            if not _is_answered_by_the_kernel(_mount_of(place), pid, _BY_MOUNT):
+                raise UncountedError(_ON_FUSE)
+            found = os.fstat(place)
+            if stat.S_ISREG(found.st_mode) and found.st_ino == library.inode:
+                return os.open(f"/proc/self/fd/{place}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+        except OSError as error:
+            trouble = trouble or error
+        finally:
+            os.close(place)
     if trouble is not None and trouble.errno in {errno.EPERM, errno.EACCES}:
         raise UncountedError("its libcuda.so may not be opened; run mpstui as root")
     raise UncountedError("its libcuda.so could not be opened")
 
 
-def _is_answered_by_the_kernel(device: bytes, pid: int) -> bool:
-    """Whether a file system of that device, as in /proc/PID/maps, is mounted there or here and is none of FUSE: a read
-    of such a one may never return, and whoever waits in it cannot be killed. One that was taken off its mount serves
-    on, so what is mounted nowhere is not believed either; nor is an overlay of a user's own, which may be over FUSE."""
-    try:
-        major, minor = (int(part, 16) for part in device.split(b":"))
-    except ValueError:
-        return False
+_ON_FUSE: Final = "its libcuda.so is on FUSE, or on a file system that is not mounted where it can be seen"
+_BY_MOUNT, _BY_DEVICE = 0, 2
+"""Columns of /proc/PID/mountinfo."""
+
+
+def _mount_of(fd: int) -> bytes:
+    """The number of the mount that an open file is reached by; nothing is asked of its file system."""
+    for line in (read_proc(f"/proc/self/fdinfo/{fd}") or b"").splitlines():
+        if line.startswith(b"mnt_id:"):
+            return line[7:].strip()
+    return b""
+
+
+def _is_answered_by_the_kernel(name: bytes, pid: int, column: int = _BY_DEVICE) -> bool:
+    """Whether a file system of that device, as in /proc/PID/maps, or that mount, is mounted there or here and is none
+    of FUSE: a read of such a one may never return, and whoever waits in it cannot be killed. One that was taken off its
+    mount serves on, so what is mounted nowhere is not believed either; nor is an overlay of a user's own, which may be
+    over FUSE."""
+    if column == _BY_DEVICE:
+        try:
+            name = b"%d:%d" % tuple(int(part, 16) for part in name.split(b":"))
+        except (ValueError, TypeError):
+            return False
     kinds: dict[str, set[bytes]] = {}
     for whose in ("self", str(pid)):
         for line in (read_proc(f"/proc/{whose}/mountinfo") or b"").splitlines():
             words, _, rest = line.partition(b" - ")
-            if words.split()[2:3] == [b"%d:%d" % (major, minor)]:
+            if words.split()[column : column + 1] == [name]:
                 kinds.setdefault(whose, set()).add(rest.split(b" ", 1)[0])
     if any(kind.startswith(b"fuse") for found in kinds.values() for kind in found):
         return False

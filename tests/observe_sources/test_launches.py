@@ -228,6 +228,27 @@ def test_an_overlay_that_a_user_has_mounted_is_not_read(monkeypatch: pytest.Monk
     assert bool(opened) == (here or not own)
 
 
+def test_what_is_mapped_after_the_look_is_looked_at_before_it_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another file, with the number of the first one, at the same address: on a file system that a user answers for."""
+    real = activity.read_proc
+    mapped = (real("/proc/self/maps") or b"").splitlines()
+    line = next(line for line in mapped if line.split()[-1].endswith(b".so") or b".so." in line)
+    library = mapped_libraries(line[: line.rindex(b"/")] + b"/libcuda.so.1\n")[0]
+    with open(open_library(os.getpid(), library)) as found:
+        assert os.fstat(found.fileno()).st_ino == library.inode
+    place = os.open(os.fsdecode(line.split()[-1]), os.O_PATH)
+    mount = activity._mount_of(place)
+    os.close(place)
+    device = b"%d:%d" % tuple(int(part, 16) for part in library.device.split(b":"))
+    mounts = b"1%s 1 %s / / rw - ext4 /dev/vda1 rw\n%s 1 0:77 / /his rw - fuse him rw\n" % (mount, device, mount)
+    monkeypatch.setattr(
+        activity, "read_proc", lambda path, *rest: mounts if path.endswith("/mountinfo") else real(path, *rest)
+    )
+    monkeypatch.setattr(os, "fstat", lambda fd: pytest.fail("its file system was asked"))
+    with pytest.raises(UncountedError, match="FUSE"):
+        open_library(os.getpid(), library)
+
+
 def opening(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """What is opened from now on; nothing is there."""
     opened: list[bytes] = []
