@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
@@ -47,3 +48,16 @@ def leave_logs(folder: Path) -> Path:
     for kind in ("control", "server"):
         shutil.copy(_RECORDED / f"faults-{kind}.log", folder / f"{kind}.log")
     return folder
+
+
+@contextmanager
+def others_memory(*, kept: bool) -> Iterator[None]:
+    """Of the tests of this machine, one that keeps a process's memory from all (``kept``) runs without those that
+    attach counters, which do nothing beside it."""
+    place = Path(tempfile.gettempdir()) / "mpstui-tests-memory.lock"
+    fd = os.open(place, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX if kept else fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(fd)

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 import warm
+from folders import others_memory
 
 from mpstui.control.holder import find_sessions
 from mpstui.control.memory import keepers
@@ -74,7 +75,8 @@ def keeper(tmp_path: Path) -> Iterator[int]:
         pytest.skip("a file system in user space is mounted by root, with /dev/fuse")
     (tmp_path / "there").mkdir()
     command = [sys.executable, "-c", KEEPER, os.fspath(tmp_path / "there")]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with others_memory(kept=True), subprocess.Popen(command, **pipes) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         told = process.stdout.readline()

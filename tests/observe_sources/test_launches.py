@@ -17,6 +17,7 @@ from pathlib import Path
 
 import fakecuda
 import pytest
+from folders import others_memory
 
 from mpstui.core.model import ProcessKey
 from mpstui.observe import activity
@@ -33,6 +34,15 @@ from mpstui.observe.procfs import process_key
 
 HERE = fakecuda.MACHINE.get(os.uname().machine, 62)
 HOW, WHY = activity.trouble()
+if os.geteuid() == 0:
+
+    @pytest.fixture(autouse=True)
+    def memory() -> Iterator[None]:
+        """Another test may keep a process's memory at the same time, beside which nothing is attached."""
+        with others_memory(kept=False):
+            yield
+
+
 by_program = pytest.mark.skipif(HOW != "one BPF program", reason=f"needs root and BPF: {WHY}")
 by_counters = pytest.mark.skipif(os.geteuid() != 0 or not HOW, reason=f"needs root and uprobes: {WHY}")
 NAMES = ("cuInit", "cuLaunchKernel", "cuLaunchKernelEx_ptsz", "cuGraphLaunch", "cuMemAlloc_v2")
