@@ -17,6 +17,7 @@ import os
 import re
 import selectors
 import signal
+import socket
 import stat
 import subprocess
 import threading
@@ -197,11 +198,14 @@ class Prometheus:
             # and of no other server that it may name
             request.add_unredirected_header("Authorization", "Basic " + base64.b64encode(self._login.encode()).decode())
         try:
-            with urllib.request.urlopen(request, timeout=self._deadline) as answer:  # noqa: S310
-                raw = _read(answer, time.monotonic() + self._deadline)
-            found = json.loads(raw)
+            found = json.loads(_answer(request, self._deadline))
             result = found["data"]["result"]
         except urllib.error.HTTPError as error:
+            if 300 <= error.code < 400 and (where := str(error.headers.get("Location") or "")):
+                there = printable(where.partition("/api/v1/")[0], 200)
+                raise FleetError(
+                    f"Prometheus at {printable(self._url, 100)} sends to another address: give {there}"
+                ) from None
             raise FleetError(f"Prometheus answers {error.code} {printable(str(error.reason), 80)}") from None
         except (OSError, http.client.HTTPException) as error:
             reason: Any = getattr(error, "reason", error)
@@ -362,7 +366,62 @@ def _name(labels: Mapping[str, str]) -> str:
 
 
 def _host(instance: str) -> str:
-    return instance.rpartition(":")[0] or instance
+    return instance.rpartition(":")[0] or instance or "(no name)"
+
+
+def _answer(request: urllib.request.Request, deadline: float) -> bytes:
+    """What a server answers within ``deadline`` seconds, whatever it says until then; only that server. Raises OSError,
+    TimeoutError, HTTPException, FleetError."""
+    held, over = list[socket.socket](), threading.Event()
+
+    class Plain(http.client.HTTPConnection):
+        def connect(self) -> None:
+            super().connect()
+            held.append(self.sock.dup())
+            if over.is_set():
+                raise TimeoutError
+
+    class Tls(http.client.HTTPSConnection, Plain):
+        """Comes by Plain's before the two agree on a cipher."""
+
+    class Http(urllib.request.HTTPHandler):
+        def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+            return self.do_open(Plain, req)
+
+    class Https(urllib.request.HTTPSHandler):
+        def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+            return self.do_open(Tls, req)
+
+    class Stays(urllib.request.HTTPRedirectHandler):
+        """Who is led elsewhere takes no question along, and may not take a password."""
+
+        def redirect_request(self, *_: Any) -> None:
+            return None
+
+    def end() -> None:
+        over.set()
+        for each in held:
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(deadline, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        opener = urllib.request.build_opener(Http, Https, Stays)
+        with opener.open(request, timeout=deadline) as answer:
+            raw = _read(answer, time.monotonic() + deadline)
+    except (OSError, http.client.HTTPException, ValueError):
+        if over.is_set():
+            raise TimeoutError("it is too slow") from None
+        raise
+    finally:
+        timer.cancel()
+        for each in held:
+            each.close()
+    if over.is_set():
+        raise TimeoutError("it is too slow")
+    return raw
 
 
 def _read(answer: Any, until: float) -> bytes:
@@ -597,16 +656,25 @@ async def _status(host: str, ssh: Sequence[str], command: str, deadline: float) 
     except ValueError:
         return replace(away, detail="its answer is too large")
     try:
-        told = json.loads(out)
-        if not isinstance(told, dict):
-            raise ValueError
-        return from_status(host, told, time.time())
+        return from_status(host, _object_in(out), time.time())
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         lines = (line.strip() for line in reversed(err.decode("utf-8", "replace").splitlines()))
         # ssh warns of what it did all the same, such as to add a key; that is no reason
         last = next((line for line in lines if line and not line.lower().startswith("warning:")), "")
-        why = printable(last, 160) or "it prints no status; is mpstui there, and on PATH?"
-        return replace(away, detail=why)
+        said = next((line for line in out.decode("utf-8", "replace").splitlines() if line.strip()), "")
+        prints = f"“{printable(said.strip(), 60)}” and no status" if said else "nothing"
+        return replace(away, detail=printable(last, 160) or f"it prints {prints}; is mpstui there, and on PATH?")
+
+
+def _object_in(out: bytes) -> dict[str, Any]:
+    """The JSON object that begins a line of it: a shell may greet before it and take its leave behind it. Raises
+    ValueError and RecursionError."""
+    text = out.decode("utf-8", "replace")
+    begin = re.search(r"^\{", text, re.MULTILINE)
+    if begin is None:
+        raise ValueError
+    found: dict[str, Any] = json.JSONDecoder().raw_decode(text, begin.start())[0]
+    return found
 
 
 async def in_thread(work: Callable[[], T]) -> T:

@@ -18,10 +18,11 @@ import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, suppress
 from datetime import datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -157,12 +158,14 @@ if host == "deep": print("[" * 100000)
 if host == "silent": pass
 if host == "floods":
     for _ in range(5000): sys.stdout.write("y" * 65536)
-if host == "good":
+if host == "greets": print("Welcome to gpu-7\\x1b[2J\\n  { not this one")
+if host in ("good", "greets"):
     print(json.dumps({"daemons": [{"pipe_dir": "/tmp/mps\\x1b[2J", "health": "ok", "start_failures": None,
         "pending": [{}], "servers": [{"status": "ACTIVE", "clients": [{}, {}]}]}],
         "devices": [{"contexts": 3, "context_limit": 48, "memory_used": 10, "memory_total": 100,
             "outside_processes": 1}],
         "problems": [{"severity": "warning", "code": "pending", "text": "bob waits", "remedy": "wait"}]}))
+    print("Goodbye" if host == "greets" else "")
     sys.exit(4)
 """
 
@@ -177,15 +180,17 @@ def ask(tmp_path: Path, *hosts: str, deadline: float = PATIENCE) -> dict[str, Fl
 
 
 def test_each_host_is_a_row_whatever_it_says(tmp_path: Path) -> None:
-    hosts = ("good", "asks", "refuses", "lies", "list", "deep", "silent", "floods", "new")
+    hosts = ("good", "greets", "asks", "refuses", "lies", "list", "deep", "silent", "floods", "new")
     found = ask(tmp_path, *hosts)
-    good = found.pop("good")
+    good, greets = found.pop("good"), found.pop("greets")
+    assert (greets.state, greets.clients, greets.daemons) == (good.state, good.clients, good.daemons)
     assert (good.state, good.clients, good.pending, good.outside, good.contexts) == ("WARNING", 2, 1, 1, 3)
     assert (good.detail, list(good.daemons)) == ("bob waits", ["/tmp/mps\\x1b[2J"])
     assert {node.state for node in found.values()} == {"NO ANSWER"}
     assert found["refuses"].detail == "root@refuses: Permission denied (publickey).\\x1b[2J"
     assert "too large" in found["floods"].detail
-    assert "prints no status" in found["new"].detail
+    assert found["new"].detail == "it prints “bash: mpstui: garbage” and no status; is mpstui there, and on PATH?"
+    assert found["silent"].detail == "it prints nothing; is mpstui there, and on PATH?"
     assert all(node.detail.isprintable() and node.detail for node in found.values())
 
 
@@ -206,7 +211,7 @@ def test_what_stays_behind_with_standard_error_is_not_waited_for(tmp_path: Path)
     asyncio.run(over_ssh(["n1"], found.append, ssh=(sys.executable, "-c", script), deadline=250.0))
     os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
     assert time.monotonic() - begun < 200
-    assert "prints no status" in found[0].detail
+    assert "and no status" in found[0].detail
 
 
 FOLLOWED = """\
@@ -272,22 +277,34 @@ def lying() -> Iterator[Callable[[Any, int], str]]:
     """A server that answers everything with this, byte for byte or as JSON; its URL."""
     with ExitStack() as held:
 
-        def start(body: Any, status: int = 200) -> str:
+        def start(
+            body: Any,
+            status: int = 200,
+            *,
+            headers: Mapping[str, str] = MappingProxyType({}),
+            heard: list[str] | None = None,
+        ) -> str:
             raw = body if isinstance(body, bytes) else json.dumps(body).encode()
 
             class Handler(http.server.BaseHTTPRequestHandler):
                 def do_POST(self) -> None:
-                    self.rfile.read(int(self.headers["Content-Length"]))
+                    if heard is not None:
+                        heard.append(self.path)
+                    self.rfile.read(int(self.headers.get("Content-Length", 0)))
                     self.send_response(status)
+                    for name, value in headers.items():
+                        self.send_header(name, value)
                     self.send_header("Content-Length", str(len(raw)))
                     self.end_headers()
                     self.wfile.write(raw)
+
+                do_GET = do_POST
 
                 def log_message(self, *_: Any) -> None:
                     pass
 
             server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-            threading.Thread(target=server.serve_forever, daemon=True).start()
+            threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
             held.callback(server.server_close)
             held.callback(server.shutdown)
             return f"http://127.0.0.1:{server.server_address[1]}"
@@ -318,6 +335,61 @@ def test_one_that_is_away_or_slow_is_told() -> None:
 
 
 @pytest.mark.parametrize(
+    ("begins", "goes_on"),
+    [
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+        (b"HTTP/1.1 200 OK\r\n", b"X-A: b\r\n"),
+        (b"HTTP/1.1 200 OK\r\nX: ", b"x"),
+        (b"HTTP/1.1 200 OK\r\n\r\n", b" "),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"0"),
+    ],
+)
+def test_one_that_says_something_now_and_then_is_not_waited_for(begins: bytes, goes_on: bytes) -> None:
+    """Each byte is in time; all of them are not."""
+    ended = threading.Event()
+
+    def drip(listening: socket.socket) -> None:
+        with suppress(OSError):
+            connection, _ = listening.accept()
+            with connection:
+                connection.sendall(begins)
+                while not ended.wait(0.05):
+                    connection.sendall(goes_on)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        threading.Thread(target=drip, args=(listening,), daemon=True).start()
+        told: list[str] = []
+
+        def ask() -> None:
+            try:
+                Prometheus(f"http://127.0.0.1:{listening.getsockname()[1]}", deadline=0.4).look(NOW)
+            except FleetError as error:
+                told.append(str(error))
+
+        asking = threading.Thread(target=ask, daemon=True)
+        asking.start()
+        asking.join(PATIENCE / 10)
+        ended.set()
+    assert told, "it still waits"
+    assert told[0].endswith("does not answer: it is too slow")
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_who_sends_elsewhere_is_not_followed_and_the_address_is_said(lying: Any, status: int) -> None:
+    """What is asked would be lost on the way, and the password might go to another server."""
+    asked: list[str] = []
+    other = lying({"data": {"result": []}}, heard=asked)
+    url = lying({}, status, headers={"Location": f"{other}/p/api/v1/query?a=b"})
+    with pytest.raises(FleetError) as raised:
+        Prometheus(url).look(NOW)
+    assert str(raised.value) == f"Prometheus at {url} sends to another address: give {other}/p"
+    nowhere = lying({}, status, headers={"Location": "/login\x1b[2J"})
+    with pytest.raises(FleetError, match=r"sends to another address: give /login\\x1b\[2J"):
+        Prometheus(nowhere).look(NOW)
+    assert asked == []
+
+
+@pytest.mark.parametrize(
     "url",
     [
         "",
@@ -342,7 +414,7 @@ def test_an_address_of_ipv6_and_a_password_that_goes_to_that_server_alone(monkey
         asked.append(request)
         raise OSError("away")
 
-    monkeypatch.setattr("urllib.request.urlopen", urlopen)
+    monkeypatch.setattr("urllib.request.OpenerDirector.open", lambda self, request, **_: urlopen(request))
     with pytest.raises(FleetError, match="away"):
         Prometheus("http://me:secret@[::1]:9090/p/").look(NOW)
     assert asked[0].full_url == "http://[::1]:9090/p/api/v1/query"
