@@ -45,10 +45,12 @@ def library(names: Sequence[str], machine: int = 0) -> bytes:
     sections_at = put(sections)
     size = len(data)
     head = b"\x7fELF\x02\x01\x01" + bytes(9)
-    head += struct.pack("<HHIQQQIHHHHHH", 3, machine, 1, 0, 64, sections_at, 0, 64, 56, 3, 64, 3, 0)
+    head += struct.pack("<HHIQQQIHHHHHH", 3, machine, 1, 0, 64, sections_at, 0, 64, 56, 4, 64, 3, 0)
     head += struct.pack("<IIQQQQQQ", 1, 5, 0, 0, 0, _TEXT + len(text), _TEXT + len(text), 0x1000)
     head += struct.pack("<IIQQQQQQ", 1, 6, _DATA, _DATA, _DATA, size, size, 0x1000)
     head += struct.pack("<IIQQQQQQ", 2, 6, dynamic_at, dynamic_at, dynamic_at, 16 * len(dynamic), 16 * len(dynamic), 8)
+    # Without this a loader takes the stack to have to be executable, and glibc 2.41 refuses that.
+    head += struct.pack("<IIQQQQQQ", 0x6474E551, 6, 0, 0, 0, 0, 0, 16)
     return (head.ljust(_TEXT, b"\0") + text).ljust(_DATA, b"\0") + data
 
 

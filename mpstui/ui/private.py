@@ -19,7 +19,9 @@ from rich.color import ColorSystem
 from rich.console import Console, RenderableType
 from rich.style import Style
 from textual import events
-from textual.app import App
+from textual.app import App, ScreenError
+from textual.css.query import QueryError
+from textual.dom import NoScreen
 from textual.drivers.linux_driver import LinuxDriver
 from textual.geometry import Size
 from textual.message import Message
@@ -213,6 +215,16 @@ class WritingApp(App[R]):
                 if type(plain) is _Compositor and _has(plain, *_PLACES, *_MADE_OF_PLACES):
                     screen._compositor = _PaintedCompositor()
         return super()._register(parent, *widgets, **options)
+
+    def on_exit_app(self) -> None:
+        """A browser's tab that goes ends the program by this message alone; from here on it is leaving too."""
+        if not leaving(self):
+            self.exit(cast("R", 0))
+
+    def _handle_exception(self, error: Exception) -> None:
+        """What is looked for in vain on the way out has been taken down before, or was never put up."""
+        if not (leaving(self) and isinstance(error, QueryError | NoScreen | ScreenError)):
+            super()._handle_exception(error)
 
     def written_instead(self, update: Update | None, screen: Screen[Any]) -> str | None:
         """The sequence to write for an update, empty where nothing is to be written; None for Textual's own.

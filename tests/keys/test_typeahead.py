@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from textual import events
+from textual import events, messages
 from textual.command import CommandPalette
 from textual.pilot import Pilot
 from textual.screen import ModalScreen
@@ -217,6 +217,41 @@ async def test_what_is_typed_while_the_program_starts_waits_for_the_first_that_i
         app.collector.push(one_daemon())
         await pilot.pause()
         assert app.overview.query_one(Input).value == "train"
+
+
+@pytest.mark.parametrize("by_its_tab", [False, True])
+async def test_what_is_looked_for_while_the_screen_is_taken_down_is_no_error(by_its_tab: bool) -> None:
+    """A program that is ended while it starts has some of its widgets and is told its size all the same; a browser's
+    tab ends it by another message than ``q`` does."""
+    app = make_app(one_daemon())
+    looked = list[str]()
+
+    def look() -> None:
+        looked.append("for it")
+        app.overview.query_one("#gone")
+
+    async with app.run_test(size=SIZE):
+        if by_its_tab:
+            app.post_message(messages.ExitApp())
+        else:
+            app.exit(0)
+        app.call_later(look)
+        app.overview.call_later(look)
+        app.overview.call_after_refresh(look)
+    assert looked
+    assert app.return_value == 0
+
+
+async def test_another_error_on_the_way_out_is_told() -> None:
+    app = make_app(one_daemon())
+
+    async def leave() -> None:
+        async with app.run_test(size=SIZE):
+            app.exit(0)
+            app.overview.call_later(lambda: 1 // 0)
+
+    with pytest.raises(ZeroDivisionError):
+        await leave()
 
 
 async def test_leaving_needs_nothing_to_be_known() -> None:

@@ -297,13 +297,14 @@ def test_a_daemon_in_a_container_is_known_by_the_directory_itself(
     """Its names for the directories are the container's; here they are known by device and inode."""
     (host := room / "mps_0" / "pipe").mkdir(parents=True)
     logs = control_log(room / "mps_0" / "log")
-    daemon = start(Path("/mps/pipe"), make=False, log_dir=Path("/mps/log"))
-    inside = {Path("/mps/pipe"): discovery.file_id(host), Path("/mps/log"): discovery.file_id(logs)}
+    pipe, log = Path("/", room.name, "pipe"), Path("/", room.name, "log")  # the same test may run twice on a machine
+    daemon = start(pipe, make=False, log_dir=log)
+    inside = {pipe: discovery.file_id(host), log: discovery.file_id(logs)}
     monkeypatch.setattr(discovery, "seen_by", lambda pid, path: inside.get(path))
     mine = [p for p in discover(env={}, well_known=[f"{room}/mps_*/pipe"]) if p.daemon == process_key(daemon.pid)]
     assert [(p.pipe_dir, p.state, p.log_dir) for p in mine] == [(host, "running", logs)]
     mine = [p for p in discover(env={}, well_known=()) if p.daemon == process_key(daemon.pid)]
-    assert [(p.pipe_dir, p.state) for p in mine] == [(Path("/mps/pipe"), "unusable")]
+    assert [(p.pipe_dir, p.state) for p in mine] == [(pipe, "unusable")]
     assert "in a container" in mine[0].detail
 
 
