@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+import logging
 import os
 import re
 import secrets
@@ -23,6 +24,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import quote, urlsplit
 
 from aiohttp import WSCloseCode, WSMsgType, web
+from aiohttp.http_exceptions import HttpProcessingError
 from textual_serve.app_service import AppService
 from textual_serve.server import Server
 
@@ -248,7 +250,9 @@ class WebServer(Server):
         self, listening: Sequence[socket.socket], ready: Callable[[], None], end: Callable[[], Awaitable[int]]
     ) -> int:
         """Until ``end`` gives a signal's number, which is handed on. All sessions have ended then."""
-        runner = web.AppRunner(await self._make_app(), access_log=None, handle_signals=False, shutdown_timeout=1.0)
+        runner = web.AppRunner(
+            await self._make_app(), access_log=None, logger=_log(), handle_signals=False, shutdown_timeout=1.0
+        )
         await runner.setup()
         doors = [asyncio.create_task(self._let_in(each, runner)) for each in listening]
         try:
@@ -419,6 +423,17 @@ class WebServer(Server):
                 await tab.send_json(["pong", told[:40]])
             elif kind in ("blur", "focus"):
                 await (session.blur() if kind == "blur" else session.focus())
+
+
+def _log() -> logging.Logger:
+    """For errors of ours. What is no request any user of the machine can send, and it leaves no line."""
+    log = logging.getLogger("mpstui.web")
+    log.addFilter(_is_ours)
+    return log
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
 
 
 async def signalled() -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
+import logging
 import os
 import signal
 import socket
@@ -343,6 +344,24 @@ async def test_a_stranger_who_never_says_who_he_is_is_not_waited_for(monkeypatch
         writer.write(body)
         with suppress(ConnectionError):
             assert b" 401 " in await asyncio.wait_for(reader.read(), 120), "answered, and not waited for its body"
+
+
+async def test_what_is_no_request_leaves_no_line(caplog: pytest.LogCaptureFixture) -> None:
+    """Any user of the machine could fill the terminal, or the journal, of who runs it."""
+    async with serving() as web:
+        for wrong in (
+            b"GET / HTTP/1.1\r\n\r\n",
+            b"\x16\x03\x01\x00\r\n\r\n",
+            b"GET / HTTP/1.1\r\nHost: " + b"a" * 20_000,
+        ):
+            reader, writer = await asyncio.open_connection("127.0.0.1", web.port)
+            writer.write(wrong)
+            with suppress(ConnectionError):
+                assert b" 400 " in await asyncio.wait_for(reader.read(), 120)
+            writer.close()
+        assert caplog.records == []
+        logging.getLogger("mpstui.web").error("of ours")
+    assert [record.message for record in caplog.records] == ["of ours"]
 
 
 async def test_without_a_descriptor_left_the_door_stays(
