@@ -290,9 +290,14 @@ def _load(path: Path, below: Config, *, system: bool) -> tuple[Config, list[str]
     """One file above what is known so far."""
     where = path_text(path)
     try:
-        data = _read_toml(path, of_root=system)
-    except FileNotFoundError:
-        return below, []
+        try:
+            data = _read_toml(path, of_root=system)
+        except FileNotFoundError:
+            lost = next((each for each in (path, *path.parents) if os.path.islink(each)), None) if system else None
+            if lost is None:
+                return below, []
+            # There is one, and nobody knows what it says: its file system is not mounted, perhaps.
+            raise _BadFileError(f"is not there, and {path_text(lost)} is a link that leads to it") from None
     except _StrangersError as error:
         return below, [f"{where}: {error}; it is not read"]
     except _BadFileError as error:

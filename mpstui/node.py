@@ -55,16 +55,18 @@ def open_node(
             f"{path_text(simulated[0])} is a simulated node; it cannot be shown together with a real one"
         )
     binary = environment.get("MPSTUI_CONTROL_BINARY", CONTROL_BINARY)
+    processes = real_processes()
     sources = NodeSources(
         False,
         (binary,),
         taken(RealNvml(beside=_dcgm)),
-        real_processes(),
+        processes,
         is_simulated,
         claim=claim,
         elsewhere=find_elsewhere,
         set_compute_mode=_set_compute_mode,
         xids=NodeXids,
+        hidden=OwnCommands.HIDDEN if isinstance(processes, OwnCommands) else "",
         launches=_launches,
     )
     return sources, dirs

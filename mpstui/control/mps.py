@@ -37,8 +37,10 @@ NOT_STATIC: Answer[Any] = Answer(
 class MpsControl:
     """The commands of one daemon. No method raises for anything the daemon or its binary does."""
 
-    def __init__(self, channel: ControlChannel, protocol: ControlProtocol = LEGACY) -> None:
+    def __init__(self, channel: ControlChannel, protocol: ControlProtocol = LEGACY, *, hidden: str = "") -> None:
+        """``hidden``: what stands for the commands of clients that a daemon tells, where a policy hides them."""
         self.channel = channel
+        self._hidden = hidden
         self.protocol = protocol
         self.capabilities = Capabilities()
 
@@ -105,7 +107,10 @@ class MpsControl:
 
     async def ps(self, server: int | None = None) -> Answer[tuple[PsRow, ...]]:
         """Rows as printed, which a client can forge (fact 10); empty where no server runs."""
-        return await self._ask(self.protocol.rows(server))
+        told = await self._ask(self.protocol.rows(server))
+        if not self._hidden or told.value is None:
+            return told
+        return replace(told, value=tuple(row._replace(command=self._hidden) for row in told.value))
 
     async def device_query(self) -> Answer[DeviceQuery]:
         """Ordinals and UUIDs (fact 11)."""
@@ -239,6 +244,9 @@ class MpsControl:
                 not_read[module] = answer.message
                 continue
             found[module], told = answer.value
+            if module == "client" and self._hidden:
+                found[module] = tuple(replace(each, command=self._hidden) for each in found[module])
+                told = [self._hidden for _ in told]
             odd += [f"{module} list: {line}" for line in told]
         node = V3Node(
             found.get("server", ()),

@@ -162,6 +162,8 @@ class NodeSources:
     """Sets the compute mode of a device: why it could not be, or None. May block."""
     xids: Callable[[], XidSource] | None = None
     """Opens what the driver says of faults; whoever does closes it."""
+    hidden: str = ""
+    """What stands for the commands of clients that a daemon tells, where a policy hides those of others."""
     launches: Callable[[], LaunchSource] | None = None
     """Opens counters of kernel launches; whoever does closes them."""
 

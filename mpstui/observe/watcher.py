@@ -1049,4 +1049,5 @@ class NodeWatcher:
         return shown
 
     def _channel(self, pipe_dir: Path) -> MpsControl:
-        return MpsControl(ControlChannel(pipe_dir, self._sources.control_binary, speaker=find_speaker))
+        channel = ControlChannel(pipe_dir, self._sources.control_binary, speaker=find_speaker)
+        return MpsControl(channel, hidden=self._sources.hidden)

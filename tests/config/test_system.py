@@ -14,9 +14,12 @@ import pytest
 
 import mpstui.config
 from mpstui.config import Config, Policy, load_config, may_see_commands
+from mpstui.control.channel import ControlChannel
+from mpstui.control.mps import MpsControl
 from mpstui.core.model import ProcessKey
-from mpstui.node import OwnCommands
+from mpstui.node import OwnCommands, open_node
 from mpstui.observe.sources import ProcessFacts
+from mpstui.sim import SimNode, control_binary
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: only root's file counts")
 NOBODY = 65534
@@ -123,6 +126,21 @@ def test_a_file_that_another_may_write_is_no_root_s(system: Path, user: Path, mo
 
 
 @pytest.mark.usefixtures("nobody")
+@pytest.mark.parametrize("name", ["config.toml", "mpstui/config.toml"])
+def test_a_link_that_leads_nowhere_is_no_missing_file(tmp_path: Path, user: Path, name: str) -> None:
+    """As where the file system that it leads to is not mounted."""
+    system = tmp_path / "etc" / name
+    assert load_config(user, system) == (Config(), [])
+    link = tmp_path / "etc" if "/" not in name else tmp_path / "etc" / "mpstui"
+    link.parent.mkdir(exist_ok=True)
+    link.symlink_to(tmp_path / "away")
+    config, (message,) = load_config(user, system)
+    assert config.read_only
+    assert not may_see_commands(config.policy)
+    assert message == f"{system}: is not there, and {link} is a link that leads to it; read-only until it is corrected"
+
+
+@pytest.mark.usefixtures("nobody")
 def test_who_sees_commands(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "getgroups", lambda: [0])
     monkeypatch.setattr(os, "getegid", lambda: NOBODY)
@@ -141,6 +159,19 @@ class Facts:
 def test_the_commands_of_others_are_not_shown() -> None:
     shown = {pid: each.command for pid, each in OwnCommands(Facts()).facts(()).items()}
     assert shown == {1: "mine --x", 2: OwnCommands.HIDDEN, 3: "/usr/bin/nvidia-cuda-mps-server", 4: ""}
+
+
+async def test_nor_those_that_a_daemon_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a client in a container, or of a process that /proc hides, its word is all that is known."""
+    monkeypatch.setattr("mpstui.node.real_processes", lambda: OwnCommands(Facts()))
+    hidden = open_node((), {})[0].hidden
+    assert hidden == OwnCommands.HIDDEN
+    with SimNode.start(Path(tempfile.mkdtemp(prefix="mpstui-seen-"))) as node:
+        node.spawn("busy", argv0=b"theirs --secret")
+        channel = ControlChannel(node.pipe_dir, control_binary())
+        for word, commands in (("", ["theirs --secret"]), (hidden, [hidden])):
+            told = await MpsControl(channel, hidden=word).ps()
+            assert [row.command for row in told.value or ()] == commands
 
 
 def as_nobody(

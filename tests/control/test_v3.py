@@ -208,6 +208,11 @@ async def test_while_nothing_moves_two_lists_are_asked_and_else_all(tmp_path: Pa
     _, first = await control.read_v3()
     assert first is not None
     assert len(asked) == 6
+    assert [client.command for client in first.clients] == ["a"]
+    hiding = MpsControl(control.channel, hidden="(hidden)")
+    told = (await hiding.read_v3())[1]
+    assert told is not None
+    assert [client.command for client in told.clients] == ["(hidden)"]
     asked.clear()
     answers["client"] += "52,srv,0,small,b\n"
     answers["namespace"] = "name,server\n"  # by nobody's doing: not asked for
