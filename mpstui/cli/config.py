@@ -34,9 +34,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.epilog = "example: mpstui config check"
     actions = parser.add_subparsers(dest="config_action", metavar="COMMAND", required=True)
-    show = actions.add_parser("show", help="each value, and the file that it is from")
+    show = actions.add_parser(
+        "show", help="each value, and the file that it is from", epilog="example: mpstui config show --json"
+    )
     show.add_argument("--json", action="store_true", help="print JSON")
-    actions.add_parser("check", help="what is wrong in the files; exit status 1 if anything")
+    actions.add_parser(
+        "check", help="what is wrong in the files; exit status 1 if anything", epilog="example: mpstui config check"
+    )
 
 
 def config(options: argparse.Namespace) -> int:

@@ -180,7 +180,12 @@ class _Nobody:
 
 
 def _add_status(commands: Any, node: LateParser) -> None:
-    status = commands.add_parser("status", parents=[node], help="one snapshot of the node")
+    status = commands.add_parser(
+        "status",
+        parents=[node],
+        help="one snapshot of the node",
+        epilog="example: mpstui status --fields pid,user,gpu_memory",
+    )
     status.add_argument("--json", action="store_true", help="print JSON, schema 1")
     shown = status.add_mutually_exclusive_group()
     shown.add_argument(
@@ -261,14 +266,20 @@ def _add_config(commands: Any, node: LateParser) -> None:
 
 
 def _add_schema(commands: Any, node: LateParser) -> None:
-    schema = commands.add_parser("schema", help="the JSON Schema of what a command prints with --json")
+    schema = commands.add_parser(
+        "schema",
+        help="the JSON Schema of what a command prints with --json",
+        epilog="example: mpstui schema status",
+    )
     schema.add_argument("name", nargs="?", metavar="NAME", help="status, events, …; without it: which there are")
 
 
 def _add_sim(commands: Any, node: LateParser) -> None:
     sim = commands.add_parser("sim", help="the simulated node")
     simulations = sim.add_subparsers(dest="simulation", metavar="COMMAND", required=True)
-    serve = simulations.add_parser("serve", help="run a simulated node until interrupted")
+    serve = simulations.add_parser(
+        "serve", help="run a simulated node until interrupted", epilog="example: mpstui sim serve /tmp/node"
+    )
     serve.add_argument("directory", type=_directory, metavar="DIR", help="its pipe directory, for --pipe-dir")
     serve.add_argument("--scenario", metavar="NAME", help="the scenario: which clients come and go (default: demo)")
     serve.add_argument(

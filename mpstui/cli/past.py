@@ -213,7 +213,7 @@ def add_doctor(commands: Any, node: argparse.ArgumentParser) -> None:
         help="check the node's MPS set-up",
         description="Checks the set-up of MPS on this node and says what to do about it; changes nothing. "
         "With --log-dir and without --pipe-dir these logs are examined, and nothing of this machine.",
-        epilog="exit status: 0 every check is ok or could not be made \u00b7 1 a warning or an error \u00b7 2 usage",
+        epilog="example: mpstui doctor --bundle mps.tar.gz · exit status: 0 every check is ok or could not be made \u00b7 1 a warning or an error \u00b7 2 usage",
     )
     doctor.add_argument("--json", action="store_true", help="print JSON")
     doctor.add_argument(

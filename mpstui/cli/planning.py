@@ -21,17 +21,33 @@ OpenNode = Callable[[argparse.Namespace], AbstractContextManager[tuple[Path, ...
 def add_commands(commands: Any, node: argparse.ArgumentParser, groups: Mapping[str, Any]) -> None:
     """Add them to the command line. ``node``: the options that every command takes; ``groups``: the parsers of first
     words that the operations have made."""
-    _add_plan(commands.add_parser("plan", parents=[node], help="divide a GPU among clients: SMs, memory, contexts"))
+    plan = commands.add_parser(
+        "plan",
+        parents=[node],
+        help="divide a GPU among clients: SMs, memory, contexts",
+        epilog="example: mpstui plan --device 0 --clients 4",
+    )
+    _add_plan(plan)
     _add_profile(groups["profile"], node)
     _add_unit(groups["daemon"], node)
     groups["server"].add_parser(
-        "export", parents=[node], help="print all servers and namespaces as a file for nvidia-cuda-mps-control -a"
+        "export",
+        parents=[node],
+        help="print all servers and namespaces as a file for nvidia-cuda-mps-control -a",
+        epilog="example: mpstui server export",
     )
     listing = groups["partition"].add_parser(
-        "list", parents=[node], help="the devices in chunks, their partitions, and who is in which"
+        "list",
+        parents=[node],
+        help="the devices in chunks, their partitions, and who is in which",
+        epilog="example: mpstui partition list",
     )
     listing.add_argument("--json", action="store_true", help="print JSON")
-    run = commands.add_parser("run", help="run a command with its share of the GPU")
+    run = commands.add_parser(
+        "run",
+        help="run a command with its share of the GPU",
+        epilog="example: mpstui run --share large -- python train.py",
+    )
     run.add_argument("--share", required=True, metavar="NAME", help="a share of a profile")
     run.add_argument("--profile", metavar="NAME", help="the profile; needed where several have such a share")
     run.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- COMMAND")
@@ -125,10 +141,21 @@ def _add_apply(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_profile(actions: Any, node: argparse.ArgumentParser) -> None:
-    listing = actions.add_parser("list", parents=[node], help="the profiles that are there")
-    show = actions.add_parser("show", parents=[node], help="one profile, checked")
-    save = actions.add_parser("save", parents=[node], help="keep what is in force as a profile")
-    diff = actions.add_parser("diff", parents=[node], help="what is not as a profile says; exit status 1 if anything")
+    about = {
+        "list": "the profiles that are there",
+        "show": "one profile, checked",
+        "save": "keep what is in force as a profile",
+        "diff": "what is not as a profile says; exit status 1 if anything",
+    }
+    listing, show, save, diff = (
+        actions.add_parser(
+            name,
+            parents=[node],
+            help=told,
+            epilog=f"example: mpstui profile {name}{'' if name == 'list' else ' day'}",
+        )
+        for name, told in about.items()
+    )
     for command in (show, save, diff):
         command.add_argument("name", metavar="NAME")
     for command in (listing, save, diff):
@@ -142,7 +169,12 @@ def _add_unit(actions: Any, node: argparse.ArgumentParser) -> None:
     from mpstui.cli.verbs import add_arguments
     from mpstui.operations.registry import operation
 
-    unit = actions.add_parser("unit", parents=[node], help="print a unit or a job script that starts and stops it")
+    unit = actions.add_parser(
+        "unit",
+        parents=[node],
+        help="print a unit or a job script that starts and stops it",
+        epilog="example: mpstui daemon unit systemd",
+    )
     unit.add_argument("kind", choices=("systemd", "slurm", "pbs", "pbs-hook"))
     unit.add_argument(
         "--opt-in",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import re
 import runpy
+import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -12,6 +14,8 @@ from typing import Any
 
 import pexpect
 import pytest
+
+from mpstui.cli.parser import parse
 
 ROOT = Path(__file__).parents[2]
 SHARE = ROOT / "share"
@@ -43,6 +47,44 @@ def test_each_word_of_the_command_line_is_there(place: str, texts: dict[str, str
     assert len(known) > 100
     plain = text.replace("-l ", "--") if place.endswith(".fish") else text
     assert sorted(word for word in known if word not in plain) == []
+
+
+def leaves(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for inner in action.choices.values():
+                yield from leaves(inner)
+            return
+    yield parser
+
+
+def test_each_command_has_an_example_that_it_takes() -> None:
+    """In its ``--help``, on the page of the command line and in the manual, which are made of it."""
+    without, wrong = [], []
+    for each in leaves(made["whole_parser"]()):
+        name = each.prog.removeprefix("mpstui ")
+        if name.startswith("experiment"):
+            continue  # their own descriptions have them
+        found = re.match(r"example: (.*?)( · |$)", each.epilog or "")
+        if found is None:
+            without.append(name)
+            continue
+        for line in re.findall(r"mpstui ([^,]+)", found[1]):
+            try:
+                options = parse(shlex.split(line))
+            except SystemExit:
+                wrong.append(line)
+            else:
+                assert name.split()[0] == options.command
+    assert (without, wrong) == ([], [])
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_what_there_is_of_a_kind_is_completed(shell: str, texts: dict[str, str]) -> None:
+    """Names that a table of the program has: schemas, tours, errors, scenarios, themes."""
+    text = texts[made["COMPLETIONS"][shell]]
+    for name in ("partitioning", "profile-diff", "cudaErrorMpsClientTerminated", "nostart"):
+        assert name in text, name
 
 
 @pytest.mark.parametrize("place", FILES)
