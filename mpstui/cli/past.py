@@ -95,8 +95,9 @@ def add_why(commands: Any, node: argparse.ArgumentParser) -> None:
         parents=[node],
         help="why a process is no client of MPS, or cannot become one",
         description="Looks at what a process sees: its environment, its root, its namespaces, its user and "
-        "its devices, beside the daemons that run. Nothing is run, and nothing is changed.",
-        epilog="example: mpstui why 4711 · exit status: 0 told · 2 no such process · 5 its environment may not be read",
+        "its devices, beside the daemons that run. Nothing is run, and nothing is changed. "
+        "Exit status: 0 told · 2 no such process · 5 its environment may not be read.",
+        epilog="example: mpstui why 4711",
     )
     why.add_argument("pid", type=_pid, metavar="PID", help="its process id, as it is here")
     why.add_argument("--json", action="store_true", help="print JSON")
@@ -212,8 +213,9 @@ def add_doctor(commands: Any, node: argparse.ArgumentParser) -> None:
         parents=[node],
         help="check the node's MPS set-up",
         description="Checks the set-up of MPS on this node and says what to do about it; changes nothing. "
-        "With --log-dir and without --pipe-dir these logs are examined, and nothing of this machine.",
-        epilog="example: mpstui doctor --bundle mps.tar.gz · exit status: 0 every check is ok or could not be made \u00b7 1 a warning or an error \u00b7 2 usage",
+        "With --log-dir and without --pipe-dir these logs are examined, and nothing of this machine. "
+        "Exit status: 0 every check is ok or could not be made \u00b7 1 a warning or an error \u00b7 2 usage.",
+        epilog="example: mpstui doctor --bundle mps.tar.gz",
     )
     doctor.add_argument("--json", action="store_true", help="print JSON")
     doctor.add_argument(

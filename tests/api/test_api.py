@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import signal
 import subprocess
@@ -27,6 +28,17 @@ RECIPES = PAGE.with_name("recipes.md")
 EXAMPLES = [
     each for page in (PAGE, RECIPES) for each in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
 ]
+
+
+SECTIONS = {text.partition("\n")[0]: text for text in RECIPES.read_text().split("\n## ")[1:]}
+SAYS = {
+    "An exporter of one's own": r'gpu_user_memory_bytes\{user="alice"\} [1-9]',
+    "A message when a fault happens": r"fatal GPU fault .* There were: \d+ \(",
+    "End the idle clients of a user": r"1 client terminated\n1 idle clients of alice",
+    "Check in CI that a node is as a profile says": "as wanted",
+    "Plot the clients of the last day in a notebook": r"clients: .*█ at most 1[0-9]",
+}
+"""What a recipe comes to in the demo."""
 
 
 @pytest.fixture(autouse=True)
@@ -82,9 +94,12 @@ def test_every_name_is_there_and_told_of() -> None:
 def test_each_example_of_the_page_runs(number: int, tmp_path: Path) -> None:
     program = tmp_path / "example.py"
     program.write_text(EXAMPLES[number])
-    told = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=120)
+    environment = {**os.environ, "YES": "1"}
+    told = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=120, env=environment)
     assert told.returncode == 0, told.stderr
     assert told.stdout.strip()
+    says = next((words for title, words in SAYS.items() if EXAMPLES[number] in SECTIONS[title]), None)
+    assert says is None or re.search(says, told.stdout), told.stdout
 
 
 def test_there_are_examples_of_everything() -> None:

@@ -49,23 +49,14 @@ def test_each_word_of_the_command_line_is_there(place: str, texts: dict[str, str
     assert sorted(word for word in known if word not in plain) == []
 
 
-def leaves(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for inner in action.choices.values():
-                yield from leaves(inner)
-            return
-    yield parser
-
-
-def test_each_command_has_an_example_that_it_takes() -> None:
+def test_each_command_has_an_example_that_it_takes(texts: dict[str, str]) -> None:
     """In its ``--help``, on the page of the command line and in the manual, which are made of it."""
     without, wrong = [], []
-    for each in leaves(made["whole_parser"]()):
+    for each in made["leaves"](made["whole_parser"]()):
         name = each.prog.removeprefix("mpstui ")
         if name.startswith("experiment"):
             continue  # their own descriptions have them
-        found = re.match(r"example: (.*?)( · |$)", each.epilog or "")
+        found = re.fullmatch(r"example: (.*)", each.epilog or "")
         if found is None:
             without.append(name)
             continue
@@ -77,6 +68,8 @@ def test_each_command_has_an_example_that_it_takes() -> None:
             else:
                 assert name.split()[0] == options.command
     assert (without, wrong) == ([], [])
+    page = texts[made["MAN"]].replace("\\-", "-")
+    assert "\n.B mpstui terminate 4711 --kill\n" in page
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
