@@ -16,9 +16,10 @@ from mpstui.doctor.types import Facts, Finding, Verdict, subject_of
 _LEAST: Final = (3, 5)
 _VOLTA: Final = (7, 0)
 _OLD: Final = (
-    "a GPU before Volta: 16 contexts, no limits of SMs or memory; clients share one address space, so that a write out "
-    "of bounds changes another client's data and no error says so; a fault ends the server; stream callbacks, graphs "
-    "with host nodes and the Video Codec SDK fail"
+    "a GPU before Volta: 16 contexts, no limits of SMs or memory; all work goes through the server, and clients share "
+    "one address space, so that a read or a write out of bounds reaches another client's data and no error says so; a "
+    "fault is told to all clients and ends the server; stream callbacks, graphs with host nodes and the Video Codec "
+    "SDK fail"
 )
 _TEGRA: Final = (
     "a Tegra board: MPS has no default directories there, no multi-user mode and no terminate_client; GPUs have no "
@@ -44,7 +45,7 @@ def architecture(facts: Facts) -> Iterator[Finding]:
             remedy = "Let only processes of one application share it."
             yield Finding("architecture", "warning", subject, f"{version}, {_OLD}", remedy)
         else:
-            text = f"{version}: each client has an address space of its own, and limits hold"
+            text = f"{version}: clients submit work directly, each has an address space of its own, and limits hold"
             yield Finding("architecture", "ok", subject, text)
     for daemon in facts.snapshot.daemons:
         yield from _mixed(daemon, facts.snapshot.devices)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from mpstui.config import load_config
 from mpstui.control.binary import look
 from mpstui.control.channel import patience
 from mpstui.control.commandline import PROGRAM, shown_program
@@ -34,6 +35,7 @@ from mpstui.doctor.types import (
     ShmFacts,
     Stray,
 )
+from mpstui.observe.devices import dcgm_trouble
 from mpstui.observe.discovery import Place, running_daemons
 from mpstui.observe.procfs import (
     HiddenProcessError,
@@ -76,6 +78,7 @@ CHECKS: Final[tuple[Callable[[Facts], Iterator[Finding]], ...]] = (
     sharing.cgroup_memory,
     sharing.parts_of_devices,
     setup.stray_processes,
+    setup.meters,
     setup.activity,
 )
 _LOGS: Final = ("control.log", "server.log")
@@ -138,6 +141,7 @@ def gather(snapshot: Snapshot, places: Sequence[Place], binary: Sequence[str]) -
         strays=tuple(_strays()),
         shm=_shm(),
         counting=_counting(snapshot),
+        dcgm=None if snapshot.source == "simulated" or not load_config()[0].dcgm else dcgm_trouble(),
     )
 
 

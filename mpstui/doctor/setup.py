@@ -243,6 +243,24 @@ def compute_mode(facts: Facts) -> Iterator[Finding]:
             yield Finding("compute_mode", "ok", subject, text)
 
 
+def meters(facts: Facts) -> Iterator[Finding]:
+    """Whether how busy the SMs are can be told: by NVML from Hopper on, else by DCGM, where that is wished."""
+    without = [device for device in facts.snapshot.devices if device.sm_utilization is None]
+    if facts.dcgm is not None and facts.snapshot.devices and not without:
+        yield Finding("meters", "ok", "devices", "NVML tells SM activity of all: DCGM is not asked (dcgm = true)")
+    for device in without:
+        text = "NVML tells no SM activity of it: GPU-Util and NVML's memory utilisation stand there"
+        remedy = ""
+        if facts.dcgm is None:
+            remedy = "Where DCGM is installed: dcgm = true in the configuration has it asked."
+        elif facts.dcgm:
+            text += f"; DCGM is not asked, though the configuration has dcgm = true: {facts.dcgm}"
+            remedy = "Install DCGM's dcgmi as root, or take dcgm out of the configuration."
+        else:
+            text += " until DCGM tells it, which is asked in the background (dcgm = true)"
+        yield Finding("meters", "warning" if facts.dcgm else "ok", subject_of(device), text, remedy)
+
+
 def activity(facts: Facts) -> Iterator[Finding]:
     """Whether the launches of single clients can be counted: nothing else tells who uses a GPU (facts 40, 41)."""
     if facts.counting is None:

@@ -164,3 +164,5 @@ class Facts:
     shm: ShmFacts = field(default_factory=lambda: ShmFacts(False))
     counting: tuple[str, str | None] | None = None
     """How launches are counted, and why not otherwise, or at all; None where nobody has looked."""
+    dcgm: str | None = None
+    """Why DCGM is not asked for meters, though the configuration says so; empty where it is, None where it need not."""

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from mpstui.core.late import dataclass, pattern
 from mpstui.core.model import Device
-from mpstui.core.text import printable
+from mpstui.core.text import path_text, printable
 from mpstui.core.xid import Xid, parse_line, same_bus
 from mpstui.observe.sources import NvmlSample, XidSource
 from mpstui.observe.trusted import NotTrustedError, judge_directory
@@ -695,6 +695,14 @@ def find_dcgmi(path: str | None = None) -> Path | None:
     except (NotTrustedError, OSError):
         return None
     return real if state.st_uid == 0 and not state.st_mode & 0o022 else None
+
+
+def dcgm_trouble(path: str | None = None) -> str:
+    """Why ``dcgmi`` is not run, as a clause; empty where it is."""
+    if find_dcgmi(path) is not None:
+        return ""
+    found = shutil.which("dcgmi", path=path)
+    return "there is no dcgmi on PATH" if found is None else f"others than root may change {path_text(Path(found))}"
 
 
 def dcgm_devices(text: str) -> dict[str, str]:

@@ -139,6 +139,11 @@ SETUP = [
     (setup.persistence, {"devices": (device(persistence=False),)}, ["warning"]),
     (setup.persistence, {"devices": (device(persistence=None),)}, ["unknown"]),
     (setup.mig, {"devices": (device(mig=True),)}, ["warning"]),
+    (setup.meters, {"devices": (device(),)}, ["ok"]),
+    (setup.meters, {"devices": (device(), device(sm_utilization=9.0)), "dcgm": "no dcgmi"}, ["warning"]),
+    (setup.meters, {"devices": (device(),), "dcgm": ""}, ["ok"]),
+    (setup.meters, {"devices": (device(sm_utilization=9.0),), "dcgm": "no dcgmi"}, ["ok"]),
+    (setup.meters, {"devices": (device(sm_utilization=9.0),)}, []),
     (setup.mig, {"devices": (device(mig=None),)}, ["unknown"]),
 ]
 

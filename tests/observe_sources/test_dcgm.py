@@ -12,7 +12,7 @@ from terminal import until
 
 from mpstui.load.utilisation import reading
 from mpstui.observe import devices
-from mpstui.observe.devices import Dcgm, DcgmMeters, RealNvml, dcgm_devices, dcgm_meters, find_dcgmi
+from mpstui.observe.devices import Dcgm, DcgmMeters, RealNvml, dcgm_devices, dcgm_meters, dcgm_trouble, find_dcgmi
 
 from .fake_nvml import UUID, FakeNvml
 
@@ -130,13 +130,16 @@ def test_one_that_hangs_floods_or_fails_is_ended_and_nothing_is_shown(
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: files of other users")
 def test_only_what_root_alone_can_have_put_there_is_run(tmp_path: Path) -> None:
     assert find_dcgmi(os.fspath(tmp_path)) is None
+    assert dcgm_trouble(os.fspath(tmp_path)) == "there is no dcgmi on PATH"
     folder = Path("/usr/local/lib/mpstui-test-dcgm")
     folder.mkdir(mode=0o755)
     path = fake(folder, "exit 0")
     try:
         assert find_dcgmi(os.fspath(folder)) == path
+        assert dcgm_trouble(os.fspath(folder)) == ""
         path.chmod(0o775)
         assert find_dcgmi(os.fspath(folder)) is None
+        assert dcgm_trouble(os.fspath(folder)) == f"others than root may change {path}"
         path.chmod(0o755)
         os.chown(path, 64_101, 64_101)
         assert find_dcgmi(os.fspath(folder)) is None

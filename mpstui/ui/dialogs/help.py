@@ -83,6 +83,11 @@ GLOSSARY = (
     DetailRow("group", "The clients of one user, GPU, server, pod or job (F5)."),
     DetailRow("pending", "The client waits for a server, because the clients of another user have it."),
     DetailRow("FAULT", "A client made a fatal error on a GPU. All clients of that server there lose their work."),
+    DetailRow(
+        "LAUNCH/s",
+        "Kernel launches of a client each second, counted from outside. They are not SM time: one long kernel keeps a "
+        "GPU as busy as a thousand short ones.",
+    ),
     DetailRow("blast radius", "The clients that lose their GPU work if one client faults."),
     DetailRow("held", "Somebody keeps a control session open. The daemon answers nobody else."),
     DetailRow("blocked", "The daemon answers nobody. Its clients keep running."),
