@@ -87,6 +87,9 @@ def exporter(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
 
         missing = f"the exporter needs the package {error.name}: {how_to_install('exporter')}"
         return complain(missing, ExitStatus.USAGE)
+    from mpstui.cli.screen import one_heap
+
+    one_heap()
     metrics = Metrics(
         groups=options.max_groups or (PROCESSES if options.per_process else GROUPS),
         per_process=options.per_process,

@@ -7,6 +7,7 @@ import gc
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -25,6 +26,27 @@ IN_BROWSER: Final = "TEXTUAL_DRIVER" in os.environ
 """Whether it is a session of ``mpstui web``: Textual is told by this which driver to take."""
 
 
+_ARENA_MAX: Final = -8
+_MMAP_THRESHOLD: Final = -3
+_TRIM_THRESHOLD: Final = -1
+_LARGE: Final = 128 << 10
+
+
+def one_heap() -> None:
+    """Before the first thread of what runs for long: malloc keeps one heap for all, and gives large blocks back.
+
+    One for each of some eight threads was 10 of 78 MiB on a node with 64 cores (2026-11-22); only one of them runs
+    Python at a time. Large blocks, as of a log that is read, would otherwise stay in the heap once the first was freed.
+    Where the C library is another one nothing is changed.
+    """
+    import ctypes
+
+    with suppress(AttributeError, OSError):
+        mallopt = ctypes.CDLL(None).mallopt
+        for name, value in ((_ARENA_MAX, 1), (_MMAP_THRESHOLD, _LARGE), (_TRIM_THRESHOLD, _LARGE)):
+            mallopt(name, value)
+
+
 def run_screen(options: argparse.Namespace, pipe_dirs: tuple[Path, ...], tour: Tour | None = None) -> int:
     """The screen until the user leaves it, led through by ``tour``; returns the exit status."""
     problem = terminal_problem(os.environ, sys.stdin.isatty() and sys.stdout.isatty())
@@ -33,6 +55,7 @@ def run_screen(options: argparse.Namespace, pipe_dirs: tuple[Path, ...], tour: T
     # Nothing of what is imported here is garbage: to look through it takes 36 of 334 ms of processor time until the
     # first picture (medians of 20 alternating runs, 2026-11-21). The screen turns the collection on again after that.
     gc.disable()
+    one_heap()
 
     from mpstui.cli.firstlook import first_look, shown
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -32,3 +33,12 @@ def test_a_broken_theme_that_is_asked_for_says_what_is_wrong_with_its_file(
     told = capsys.readouterr().err
     assert f"{file}: colors.primary must be a colour" in told
     assert "no theme 'broken'; there are:" in told
+
+
+def test_one_heap_for_all_threads_where_the_c_library_knows_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[int, int]] = []
+    libraries = iter([SimpleNamespace(mallopt=lambda *words: told.append(words)), SimpleNamespace()])
+    monkeypatch.setattr("ctypes.CDLL", lambda name: next(libraries))
+    screen.one_heap()
+    assert (-8, 1) in told, "M_ARENA_MAX"
+    screen.one_heap()
