@@ -72,6 +72,9 @@ class WebConfig:
         """Raises WebConfigError."""
         if self.cert is None or self.key is None:
             raise WebConfigError("there is no certificate")
+        for path in self.files():  # a FIFO would be waited for, and every scrape with it
+            if path.exists() and not path.is_file():
+                raise WebConfigError(f"the certificate cannot be used: {path_text(path)} is not a file")
         try:
             context.load_cert_chain(self.cert, self.key, password=_no_password)
             if self.client_ca is not None:
@@ -104,31 +107,27 @@ def load(path: Path) -> WebConfig:
     import yaml
 
     try:
-        data = yaml.safe_load(_read(path)) or {}
+        data = yaml.safe_load(_read(path))
     except yaml.YAMLError as error:
         raise WebConfigError(f"is not YAML: {printable(str(error).splitlines()[0], 120)}") from None
     except RecursionError:
         raise WebConfigError("is nested too deeply") from None
-    _only(data, {"tls_server_config", "http_server_config", "basic_auth_users", "rate_limit"}, "the file")
+    data = _table(data, {"tls_server_config", "http_server_config", "basic_auth_users", "rate_limit"}, "the file")
     found: dict[str, Any] = {}
-    tls = data.get("tls_server_config") or {}
-    _only(tls, _TLS_KEYS, "tls_server_config")
+    tls = _table(data.get("tls_server_config"), _TLS_KEYS, "tls_server_config")
     if tls:
         found |= _tls(tls, path.parent)
-    http = data.get("http_server_config") or {}
-    _only(http, {"http2", "headers"}, "http_server_config")
-    headers = http.get("headers") or {}
-    _only(headers, _HEADERS, "headers")
+    http = _table(data.get("http_server_config"), {"http2", "headers"}, "http_server_config")
+    headers = _table(http.get("headers"), _HEADERS, "headers")
     if any(not isinstance(value, str) or not value.isprintable() for value in headers.values()):
         raise WebConfigError("headers: each value is one line of text")
     found["headers"] = headers
-    users = data.get("basic_auth_users") or {}
-    _only(users, None, "basic_auth_users")
+    users = _table(data.get("basic_auth_users"), None, "basic_auth_users")
     for name, hashed in users.items():
         if not isinstance(name, str) or not isinstance(hashed, str) or _HASH.fullmatch(hashed) is None:
             raise WebConfigError(f"basic_auth_users: the password of {printable(str(name), 40)} is no bcrypt hash")
     found["users"] = users
-    return WebConfig(**found, **_rate(data.get("rate_limit") or {}))
+    return WebConfig(**found, **_rate(_table(data.get("rate_limit"), {"interval", "burst"}, "rate_limit")))
 
 
 def _tls(tls: Mapping[str, Any], folder: Path) -> dict[str, Any]:
@@ -152,7 +151,6 @@ def _tls(tls: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def _rate(rate: Mapping[str, Any]) -> dict[str, Any]:
-    _only(rate, {"interval", "burst"}, "rate_limit")
     if not rate:
         return {}
     match = _DURATION.fullmatch(str(rate.get("interval", "")))
@@ -164,13 +162,17 @@ def _rate(rate: Mapping[str, Any]) -> dict[str, Any]:
     return {"interval": float(match[1]) * _UNITS[match[2]], "burst": burst}
 
 
-def _only(table: Any, known: frozenset[str] | set[str] | None, where: str) -> None:
+def _table(table: Any, known: frozenset[str] | set[str] | None, where: str) -> dict[Any, Any]:
+    """An empty one where nothing is said; ``[]`` or ``false`` says something."""
+    if table is None:
+        return {}
     if not isinstance(table, dict):
         raise WebConfigError(f"{where} is not a table")
     for key in table:
         if known is not None and key not in known:
             text = printable(str(key), 60)
             raise WebConfigError(f"{where}: {text} is not known; known: {', '.join(sorted(known))}")
+    return table
 
 
 def _read(path: Path) -> str:
@@ -221,6 +223,8 @@ class WebRules:
             config = load(self.path)
             if (config.cert is None) is not (self.tls is None):
                 raise WebConfigError("TLS is turned on and off at a start only")
+            if self.config.users and not config.users:  # as in a file that is half written
+                raise WebConfigError("passwords are given up at a start only")
             if self.tls is not None:
                 config.context()  # whether it can be used at all
                 config.load_certificate(self.tls)

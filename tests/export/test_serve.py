@@ -189,8 +189,12 @@ def test_a_file_that_was_changed_counts_at_once_and_a_wrong_one_never(start: Sta
     assert node.get()[0] == 401
     assert len(node.said) == 1
     assert "basic_auth_users is not a table" in node.said[0]
-    config.write_text("http_server_config:\n  headers: {X-Frame-Options: deny}\n")
-    status, headers, _ = node.get()
+    for half_written in ("", "http_server_config: {http2: false}\n", "basic_auth_users:\n"):
+        config.write_text(half_written)
+        assert node.get()[0] == 401
+        assert "passwords are given up at a start only" in node.said[-1]
+    config.write_text(f"basic_auth_users:\n  prom: {HASH}\nhttp_server_config:\n  headers: {{X-Frame-Options: deny}}\n")
+    status, headers, _ = node.get(Authorization=basic("prom", "secret"))
     assert (status, headers["X-Frame-Options"]) == (200, "deny")
 
 
@@ -252,6 +256,12 @@ def test_a_certificate_of_the_client_is_asked_for(start: Start, certificate: Pat
         ("rate_limit: {interval: soon}", "interval is a time"),
         ("rate_limit: {interval: 1s, burst: true}", "interval is a time"),
         ("- a", "not a table"),
+        ("[]", "not a table"),
+        ("false", "not a table"),
+        ("basic_auth_users: []", "not a table"),
+        ("tls_server_config: ''", "not a table"),
+        ("rate_limit: 0", "not a table"),
+        ("tls_server_config: {cert_file: /dev/zero, key_file: k}", "/dev/zero is not a file"),
         ("a: [", "is not YAML"),
         ("!!python/object/apply:os.system [id]", "is not YAML"),
     ],
