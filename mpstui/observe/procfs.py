@@ -95,7 +95,7 @@ def read_stat(pid: int) -> Stat | None:
     # The name may hold spaces and parentheses: the fields start behind the last one.
     end = raw.rfind(b")")
     fields = raw[end + 2 :].split()
-    if end < 0 or len(fields) < 26:
+    if len(fields) < 26:
         return None
     return Stat(
         pid=pid,

@@ -734,7 +734,7 @@ class EventLog:
         self._people = {
             who: known
             for who, known in self._people.items()
-            if known.until is None or known.until >= now - _LATE or who in told or (None, who[1]) in told
+            if known.until is None or known.until >= now - _LATE or who in told
         }
         for who in tuple(self._people)[:-_PEOPLE]:
             del self._people[who]
@@ -767,8 +767,6 @@ class EventLog:
 
     def _who(self, event: Event, pid: int, uid: int | None, when: float | None, user: str | None = None) -> Suspect:
         known = self._people.get((event.pipe_dir, pid))
-        if event.pipe_dir is None:  # the driver's word, which is of no daemon in particular
-            known = known or next((k for (_, number), k in self._people.items() if number == pid), None)
         if known is not None and known.fits(when, uid):
             facts = known.facts
             uid = facts.uid if uid is None else uid
