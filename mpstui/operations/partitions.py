@@ -72,9 +72,8 @@ def device_of(table: PartitionTable, daemon: Daemon, text: str | None) -> Chunks
     by_uuid = {device.device: device for device in table.devices}
     found = [by_uuid[key] for key in device_keys(wanted, {uuid: uuid for uuid in by_uuid})]
     if len(found) != 1:
-        what = "is meant by" if len(found) > 1 else "of the daemon is"
-        number = f"{len(found)} devices are" if len(found) > 1 else "no device"
-        raise Refused(f"{number} {what} “{printable(wanted, 60)}”; it has: {known}", ExitStatus.USAGE)
+        what = f"{len(found)} devices are meant by" if found else "no device of the daemon is"
+        raise Refused(f"{what} “{printable(wanted, 60)}”; it has: {known}", ExitStatus.USAGE)
     return found[0]
 
 

@@ -9,8 +9,18 @@ import pytest
 
 from mpstui.control.answer import Answer, Outcome
 from mpstui.control.partitions import Created
-from mpstui.core.model import Chunks, Daemon, PartitionTable, ProcessKey, SmPartition
-from mpstui.operations.partitions import AddPartition, RemovePartition
+from mpstui.core.model import (
+    Chunks,
+    Client,
+    Daemon,
+    PartitionTable,
+    ProcessKey,
+    Server,
+    SmPartition,
+    Snapshot,
+)
+from mpstui.operations.check import Refused
+from mpstui.operations.partitions import AddPartition, RemovePartition, device_of
 from mpstui.operations.types import ExitStatus, Request
 
 GPU, PIPE = "GPU-1234", Path("/tmp/p")
@@ -121,3 +131,53 @@ async def test_a_removal_is_what_the_second_reading_says(
     result = await RemovePartition().run(work(control, Request("remove_partition", PIPE, "seven")))
     assert result.status is status
     assert len(control.sent) == len(tables) - 1
+
+
+SEVERAL = PartitionTable((Chunks("GPU-1234", 15, 0, 132, 0), Chunks("GPU-1299", 15, 0, 132, 0)))
+
+
+@pytest.mark.parametrize(
+    ("device", "words"),
+    [("GPU-12", "2 devices are meant by “GPU-12”; it has: GPU-1234, GPU-1299"), ("GPU-9", "no device of the daemon")],
+)
+def test_a_device_has_to_be_one(device: str, words: str) -> None:
+    with pytest.raises(Refused, match=words):
+        device_of(SEVERAL, Daemon(PIPE), device)
+
+
+def test_sms_that_are_no_whole_chunks_are_refused_with_those_that_are() -> None:
+    request = Request("add_partition", PIPE, "60 SM", device="0")
+    shown = AddPartition().show(request, Snapshot(0.0), having(SEVEN))
+    assert "60 SMs are no whole chunks of 8 SMs: 56 or 64 can be had" in (shown.error or "")
+
+
+def having(table: PartitionTable, *clients: Client) -> Daemon:
+    servers = (Server(ProcessKey(2, 1), clients=clients),)
+    return Daemon(
+        PIPE, key=ProcessKey(1, 1), static_partitioning=True, partitions=table, ordinals={"0": GPU}, servers=servers
+    )
+
+
+IN_IT = Client(ProcessKey(3, 1), sm_partition=f"{GPU}/seven")
+
+
+@pytest.mark.parametrize(
+    ("daemon", "why"),
+    [
+        (having(USED), "the daemon says that it has clients"),
+        (having(SEVEN, IN_IT), "clients compute in it: 3"),
+        (having(USED, IN_IT), "clients compute in it: 3"),
+        (having(SEVEN), None),
+    ],
+    ids=["by the daemon's word", "by the client's", "by both", "nobody's"],
+)
+def test_a_partition_in_use_is_not_removed_by_whosever_word_it_is(daemon: Daemon, why: str | None) -> None:
+    shown = RemovePartition().show(Request("remove_partition", PIPE, "seven"), Snapshot(0.0), daemon)
+    assert shown.error == (None if why is None else f"{why}; end them first")
+
+
+def test_what_is_told_to_type_and_what_takes_it_back_name_the_same_device_and_size() -> None:
+    back = RemovePartition().undo(Request("remove_partition", PIPE, f"{GPU}/seven"), having(SEVEN))
+    assert back == Request("add_partition", PIPE, "7", device=GPU)
+    assert AddPartition().command_line(back) == f"mpstui partition add --chunks 7 --device {GPU} --pipe-dir {PIPE}"
+    assert RemovePartition().undo(Request("remove_partition", PIPE, f"{GPU}/seven"), Daemon(PIPE)) is None
