@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from mpstui.observe import discovery
 from mpstui.observe.discovery import discover
 from mpstui.observe.procfs import process_key
 from mpstui.sim import SimNode
@@ -38,6 +39,12 @@ with SimNode.start(Path(sys.argv[2])) as node:
 needs_namespaces = pytest.mark.skipif(
     os.geteuid() != 0 or shutil.which("unshare") is None, reason="root alone may make a PID namespace"
 )
+
+
+@pytest.fixture(autouse=True)
+def with_others_on_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever daemons run beside the tests crowd out none of theirs."""
+    monkeypatch.setattr(discovery, "_PLACES_LIMIT", 10_000)
 
 
 @pytest.fixture
