@@ -146,6 +146,15 @@ def test_what_is_no_file_of_ones_own_is_not_written_or_believed(place: Path, odd
     assert log.terminate_was_sent("b", KEY), "where it cannot be read, not to send is the safe side"
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone has a file that is root's")
+def test_to_a_user_a_file_of_roots_is_not_his_own(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (place / "audit.jsonl").touch(0o600)
+    monkeypatch.setattr(os, "geteuid", lambda: 64101)
+    assert "it is not this user's own" in (sent(AuditLog(place / "audit.jsonl")) or "")
+    (place / "audit.jsonl").chmod(0o620)
+    assert "others may write to it (mode 0620)" in (sent(AuditLog(place / "audit.jsonl")) or "")
+
+
 @pytest.mark.parametrize("odd", ODD)
 async def test_work_is_not_ended_without_a_line_before_it(
     place: Path, busy: ProcessKey, odd: Callable[[Path], None]

@@ -295,6 +295,7 @@ def test_a_group_that_may_write_is_known_by_its_members(
     crowd: Path, monkeypatch: pytest.MonkeyPatch, name: str, members: tuple[int, ...], believed: bool
 ) -> None:
     users = [pwd.struct_passwd((f"u{uid}", "x", uid, 4242, "", "/", "/bin/sh")) for uid in members]
+    users.append(pwd.struct_passwd(("carol", "x", FIRST_UID, 4243, "", "/", "/bin/sh")))  # of another group
     monkeypatch.setattr(trusted.grp, "getgrgid", lambda gid: grp.struct_group((name, "x", gid, [])))
     monkeypatch.setattr(trusted.pwd, "getpwall", lambda: users)
     trusted._is_shared.cache_clear()
@@ -388,6 +389,16 @@ def test_a_second_name_is_not_trusted(crowd: Path) -> None:
 def test_a_container_is_walked_from_its_own_root(crowd: Path) -> None:
     (crowd / "control.log").write_text(LINE)
     os.close(open_log(Path(f"/proc/{os.getpid()}/root{crowd}/control.log"), ROOT))
+
+
+@needs_root
+def test_a_file_of_roots_in_a_users_container_is_no_log_of_his_daemon(crowd: Path) -> None:
+    """Who runs a container mounts there what he likes, another daemon's log too."""
+    (crowd / "control.log").write_text(LINE)
+    his = owners_of(FIRST_UID)
+    os.close(open_log(crowd / "control.log", his))
+    with pytest.raises(UnreadableLogError, match=f"and {FIRST_UID} has made the way"):
+        open_log(Path(f"/proc/{os.getpid()}/root{crowd}/control.log"), his)
 
 
 # A directory that somebody names to have its logs read.

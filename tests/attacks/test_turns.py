@@ -37,6 +37,16 @@ async def test_a_directory_on_the_way_that_is_gone_is_told(tmp_path: Path, monke
             raise AssertionError
 
 
+async def test_a_file_with_another_name_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever made that name may have it in a place where others can lock it, or write to it."""
+    (tmp_path / FILE).touch(0o600)
+    (tmp_path / "second").hardlink_to(tmp_path / FILE)
+    monkeypatch.setattr(lock, "place", lambda pipe_dir, speaker: (tmp_path / FILE, os.geteuid()))
+    with pytest.raises(NoTurn, match="is no file with one name"):
+        async with turn(tmp_path, Speaker(os.geteuid()), wait=0):
+            raise AssertionError
+
+
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[SimNode]:
     with SimNode.start(tmp_path / "p") as started:

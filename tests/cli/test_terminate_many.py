@@ -228,8 +228,10 @@ def test_where_it_cannot_be_seen_nobody_is_said_to_be_gone(monkeypatch: pytest.M
     count, why = Selection("pod:ml/train-0").unknown(daemon)
     assert (count, "hostPID" in why) == (1, True)
     daemon = Daemon(Path("/p"), servers=(Server(ProcessKey(1), clients=(joined,)),))
-    monkeypatch.setattr("mpstui.operations.selectors._namespace", lambda process: 1)
     monkeypatch.setattr("mpstui.operations.selectors.Cgroups.where_is", lambda self, pid: None)
+    monkeypatch.setattr("mpstui.operations.selectors._namespace", lambda process: 0xEFFFFFFB)
+    assert Selection("pod:ml/train-0").unknown(daemon)[0] == 0, "on the node itself all is seen"
+    monkeypatch.setattr("mpstui.operations.selectors._namespace", lambda process: 0xF00003A2)
     count, why = Selection("pod:ml/train-0").unknown(daemon)
     assert (count, "--cgroup self" in why) == (1, True)
     assert Selection("cgroup:/").unknown(daemon)[0] == 0

@@ -11,6 +11,10 @@ from pathlib import Path
 import pytest
 from folders import daemons_below
 
+from mpstui.core.model import Daemon
+from mpstui.core.v3 import Namespace, V3Node
+from mpstui.operations.types import Request
+from mpstui.operations.v3 import SetNamespace
 from mpstui.sim import SimNode, control_binary
 
 from .conftest import Mpstui, Run
@@ -186,6 +190,20 @@ def test_servers_and_namespaces_are_made_set_and_deleted(v3: SimNode, mpstui: Mp
     entries = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
     assert "server delete training --force" in [e["command"] for e in entries if e.get("sent")]
     assert "Cmd:" not in log(v3)
+
+
+def test_a_limit_that_had_a_value_can_be_taken_back_and_one_that_had_none_cannot() -> None:
+    before = Namespace("small", "training", "Ready", "8G", 30.0, None, "/p/training/small")
+    at = Daemon(Path("/p"), v3=V3Node(namespaces=(before,)))
+    asked = (("server", "training"), ("active-thread-percentage", "50"), ("pinned-memory-limit", "4G"))
+    request = Request(SetNamespace.id, at.pipe_dir, "small", settings=asked)
+    back = SetNamespace().undo(request, at)
+    assert back is not None
+    assert back.settings == (
+        ("server", "training"), ("active-thread-percentage", "30"), ("pinned-memory-limit", "8G")
+    )  # fmt: skip
+    assert SetNamespace().undo(request._replace(settings=(*asked, ("client-priority", "1"))), at) is None
+    assert SetNamespace().undo(request, Daemon(at.pipe_dir)) is None
 
 
 def test_a_partition_of_it_is_made_and_deleted(v3: SimNode, mpstui: Mpstui) -> None:

@@ -25,6 +25,7 @@ from mpstui.control.commandline import Options, control_arguments, parse_command
         ("nvidia-cuda-mps-control -d -protocol 3", Options(daemon=True, protocol="v3")),
         ("nvidia-cuda-mps-control -d -p=3", Options(daemon=True, protocol="v3")),
         ("nvidia-cuda-mps-control -d --proto=3", Options(daemon=True, protocol="v3")),
+        ("nvidia-cuda-mps-control -d --prot=3", Options(daemon=True, protocol="v3")),
         ("nvidia-cuda-mps-control -d --protocol=2", Options(daemon=True)),
         ("nvidia-cuda-mps-control -d --protocol", Options(daemon=True)),
         ("nvidia-cuda-mps-control -d -p 3 -p 2", Options(daemon=True)),

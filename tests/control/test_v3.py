@@ -192,8 +192,8 @@ async def test_while_nothing_moves_two_lists_are_asked_and_else_all(tmp_path: Pa
     servers = "srv,0,7,Ready,/run/srv,0,-\n"
     asked: list[str] = []
     answers = {
-        "server": "name,uid,pid,status,pipe-directory,allowed-devices,context-ids\n" + servers,
-        "namespace": "name,server\ndefault,srv\nsmall,srv\n",
+        "server": "name,uid,pid,status,pipe-directory,allowed-devices,context-ids\nstrange\n" + servers,
+        "namespace": "name,server\ndefault,srv\nsmall,srv\nodd\n",
         "client": "pid,server,device,namespace,cmd\n51,srv,0,default,a\n",
         "device": "ordinal,server\n0,srv\n",
         "sm-partition": "name,server\n",
@@ -221,6 +221,8 @@ async def test_while_nothing_moves_two_lists_are_asked_and_else_all(tmp_path: Pa
     assert asked == ["server", "client"]
     assert [client.pid for client in again.clients] == [51, 52]
     assert (again.namespaces, again.features) == (first.namespaces, first.features)
+    assert [line.split(":")[0] for line in first.not_understood] == ["server list", "namespace list"]
+    assert sorted(again.not_understood) == sorted(first.not_understood), "each once, however often it is asked"
     for name, change in {"client": "53,srv,0,new,c\n", "server": "other,0,8,Ready,/run/o,0,-\n"}.items():
         asked.clear()
         kept, answers[name] = answers[name], answers[name] + change

@@ -26,6 +26,7 @@ from mpstui.daemons.stale import clean
 from mpstui.daemons.start import environment_of, place_of
 from mpstui.observe.discovery import find_speaker
 from mpstui.observe.procfs import process_key, read_environment
+from mpstui.operations import daemons as stopping
 from mpstui.operations.audit import AuditLog
 from mpstui.operations.daemons import preview_stop
 from mpstui.operations.lock import FILE, turn
@@ -416,3 +417,24 @@ def test_the_question_names_the_limits_that_go_with_the_daemon() -> None:
         "server 7: 25 %, 1.0 GiB on device 1); mpstui profile save NAME keeps them for the next one"
     )
     assert limits_lost(replace(limited, servers=(), default_client_priority=None)).count(";") == 1
+
+
+async def test_of_many_that_are_left_some_are_named_and_the_others_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    clients = tuple(Client(ProcessKey(pid, 1), user="alice", command="train") for pid in range(1, 9))
+    daemon = Daemon(Path("/p"), servers=(Server(ProcessKey(100, 1), clients=clients),))
+    living, told = {1, 2, 3, 4, 5, 6, 7}, []
+    monkeypatch.setattr(stopping, "_LOOK", 0)
+    monkeypatch.setattr(stopping, "process_key", lambda pid: ProcessKey(pid, 1) if pid in living else None)
+    quit_ = asyncio.create_task(asyncio.Event().wait())
+
+    def progress(text: str) -> None:
+        told.append(text)
+        living.difference_update({6, 7})
+        if len(told) == 2:
+            quit_.cancel()
+
+    await stopping._watch(quit_, daemon, progress)
+    assert [text[:7] for text in told] == ["7 left:", "5 left:"]
+    assert [text.count("alice") for text in told] == [5, 5]
+    assert [text.endswith(" and 2 more") for text in told] == [True, False]
+    assert "more" not in told[1]

@@ -298,6 +298,24 @@ def test_a_root_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch
     assert "does not answer within 0.01 s" in found.trouble
 
 
+@pytest.mark.parametrize(
+    ("head", "bits"),
+    [
+        (b"\x7fELF\x01", 32),
+        (b"\x7fELF\x02", 64),
+        (b"\x7fELF\x03", None),
+        (b"\x7fELF", None),
+        (b"#!/bi", None),
+        (None, None),
+    ],
+)
+def test_a_program_has_the_bits_of_its_file(
+    monkeypatch: pytest.MonkeyPatch, head: bytes | None, bits: int | None
+) -> None:
+    monkeypatch.setattr(program, "read_proc", lambda path, limit: head)
+    assert program._bits(1) == bits
+
+
 def test_who_is_gone_is_none_and_who_ends_meanwhile_too() -> None:
     with running() as pid:
         pass
@@ -321,11 +339,15 @@ def test_another_user_and_a_way_that_is_closed_to_him(listening: Path) -> None:
     as_him = ["setpriv", "--reuid=64101", "--regid=64101", "--clear-groups"]
     with running(*as_him, env=pipe_of(listening)) as pid:
         opened = read(pid)
+        (listening / "control").chmod(0o644)
+        not_his = read(pid)
         listening.chmod(0o700)
         closed = read(pid)
     assert opened.pipe is not None
+    assert not_his.pipe is not None
     assert closed.pipe is not None
     assert (opened.uid, opened.pipe.state, opened.pipe.socket) == (64101, "there", True)
+    assert (not_his.pipe.state, not_his.pipe.socket) == ("there", False)
     assert closed.pipe.state == "closed"
 
 

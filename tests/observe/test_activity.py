@@ -95,6 +95,13 @@ async def test_a_look_counts_for_so_long_and_detaches() -> None:
     await settle(lambda: source.closed == 1)
 
 
+async def test_a_look_at_nobody_takes_no_time_and_attaches_nothing() -> None:
+    watch = ActivityWatch(lambda: pytest.fail("a counter"), tuple, sleep=FakeClock().sleep)
+    window = await watch.look(2.0)
+    assert (window.seconds, window.launches, window.refused) == (0.0, {}, {})
+    watch.close()
+
+
 async def test_where_counting_costs_nothing_it_goes_on_and_no_launch_is_missed() -> None:
     watch, source, clock = watching({A: 1000.0, B: 0.0})
     windows: list[ActivityWindow] = []

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import threading
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
-from mpstui.control.answer import Outcome
+from mpstui.control.answer import Answer, Outcome
 from mpstui.control.wire import QueriedDevice
 from mpstui.core.model import ProcessKey
+from mpstui.core.v3 import V3Node
 from mpstui.observe import watcher as watcher_module
 from mpstui.observe.logs import HISTORY_BYTES, Wakeups
+from mpstui.observe.poll import Need
 from mpstui.observe.sources import BlockingCalls
 from tests.observe.fakes import UUID, AtOnce, FakeNvml, Node
 
@@ -522,3 +526,50 @@ async def test_a_client_whose_end_no_log_tells_is_looked_up_each_second(node, tm
     asked.clear()
     await node.pass_time(15)
     assert all(643 in pids for pids in asked)
+
+
+async def test_of_protocol_3_all_is_asked_once_in_a_while_and_when_somebody_wants_to_see_it(tmp_path):
+    """Between that, who is there alone: what somebody has to set is taken over."""
+    node, whole = Node(tmp_path), []
+
+    async def read_v3(known=None):
+        whole.append((node.clock.now, known is None))
+        return Answer("server list", Outcome.OK, ()), known or V3Node()
+
+    node.control.read_v3 = read_v3
+    node.place = node.place._replace(protocol="v3")
+    await node.collector.start()
+    try:
+        await node.until(lambda: len(whole) > 30)
+        times = [when for when, all_ in whole if all_]
+        assert 0 < len(times) < len(whole) / 3
+        assert all(later - earlier >= 60 for earlier, later in itertools.pairwise(times))
+        assert len(times) > 1
+        before = len(whole)
+        node.collector.request_refresh(node.folder)
+        await node.until(lambda: len(whole) > before)
+        assert whole[before][1]
+    finally:
+        await node.collector.stop()
+
+
+async def test_sessions_with_a_daemon_that_has_gone_still_count(node):
+    await node.settled()
+    node.control.channel = SimpleNamespace(sent=3)
+    assert node.collector.sessions == 3
+    node.places = ()
+    await node.until(lambda: not node.collector.snapshot.daemons)
+    assert node.collector.sessions == 3
+
+
+@pytest.mark.parametrize(("status", "whole"), [("ACTIVE", False), ("FAULT", True)])
+async def test_where_the_daemon_says_of_a_server_what_its_log_does_not_all_is_asked(tmp_path, status, whole):
+    node = Node(tmp_path)
+    node.connect(643)
+    node.place = node.place._replace(limits={})
+    node.control.status = status
+    await node.collector.once(need=Need(servers=True))
+    assert "get_server_status" in node.control.sent
+    assert ("get_device_client_list" in node.control.sent) is whole
+    assert node.daemon.servers[0].status == status
+    await node.collector.stop()

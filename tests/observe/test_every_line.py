@@ -220,6 +220,14 @@ def test_a_usual_line_ends_a_list_in_a_block_too() -> None:
     assert list(all_.feed_all(b"\n".join(lines) + b"\n")) == alone
 
 
+@pytest.mark.parametrize("context", [0, 1])
+@pytest.mark.parametrize("what", ["connected", "exiting. Number of active client contexts is 0."])
+def test_a_usual_line_tells_in_a_block_what_it_tells_alone(what: str, context: int) -> None:
+    """A server of today ends context 0 with ``exit`` alone; one that says more means the same by it."""
+    (line,) = server(f"Client {{PID: 5, Context ID: {context}}} {what}")
+    assert list(LogParser("server").feed_all(line + b"\n")) == LogParser("server").feed(line)
+
+
 def test_a_container_has_both_logs_in_one() -> None:
     """A daemon in the foreground, as Kubernetes runs it: what each of the two tells alone, in the order of time."""
     paths = DATA / "older/460-control.log", DATA / "older/460-server.log"

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 from mpstui.control.answer import Answer, Outcome
-from mpstui.control.wire import Membership, PsRow
-from mpstui.core.model import Device, ProcessKey
-from mpstui.observe.problems import find_problems
+from mpstui.control.wire import DeviceQuery, LimitReading, Membership, PsRow, QueriedDevice
+from mpstui.core.model import Device, Event, ProcessKey
+from mpstui.observe.problems import ended_unseen, find_problems
+from mpstui.observe.reducer import NodeState, Watching
 from mpstui.observe.sources import ProcessFacts
-from mpstui.observe.state import fold_membership
+from mpstui.observe.state import EventLog, FaultRecord, fold_membership
 
 from .replay import PIPE, at, fold, running, shot
 from .test_starts import control, server
@@ -120,3 +124,83 @@ def test_no_process_is_to_be_ended_on_the_word_of_a_log_alone() -> None:
     assert (daemon.health, daemon.blocked_by) == ("blocked", ProcessKey(7))
     assert "its log says that client 7" in (daemon.health_detail or "")
     assert "End process" not in (daemon.remedy or "")
+
+
+def test_ordinals_that_are_told_alone_are_shown() -> None:
+    node = served()
+    shot(node, "21:25:00")
+    node.fold_devices(PIPE, DeviceQuery((QueriedDevice(0, "0000:06:00.0", "GPU-c", "H100", ""),), {}))
+    assert shot(node, "21:25:00")[1].ordinals == {"0": "GPU-c"}
+
+
+@pytest.mark.parametrize(("asked", "status"), [("21:24:00", "FAULT"), ("21:24:58", "ACTIVE")])
+def test_an_answer_ends_a_fault_that_is_older_than_the_question_alone(asked: str, status: str) -> None:
+    node = served()
+    state = node.watch(PIPE).state
+    state.servers[SERVER].fault, state.servers[SERVER].status = FaultRecord(at("21:24:50"), (7,), {7}, ("0",)), "FAULT"
+    told = fold_membership(state, Membership(at(asked), (SERVER,), {SERVER: "ACTIVE"}), at("21:25:00"))
+    assert (shot(node, "21:25:00")[1].servers[0].status, [event.kind for event in told]) == (
+        (status, ["server_recovered"] if status == "ACTIVE" else [])
+    )
+
+
+def test_a_percentage_that_was_read_alone_is_of_those_who_had_come_by_then() -> None:
+    """Without logs: whoever came before that reading has what it says, whatever is read later."""
+    node = NodeState()
+    node.set_places([running()])
+    node.set_watching(PIPE, Watching("polling"))
+    for time, clients, percentage in ((1.0, (), 25.0), (2.0, (7,), 25.0), (3.0, (7,), 50.0)):
+        node.fold_membership(PIPE, Membership(time, (SERVER,), {SERVER: "ACTIVE"}, {SERVER: clients}), time)
+        node.fold_limits(PIPE, LimitReading(time + 0.1, server_percentage={SERVER: percentage}))
+    assert shot(node, "21:25:00")[1].find_client(ProcessKey(7)).active_thread_percentage == 25.0
+
+
+# Whose an event is.
+
+
+def person(pid: int, started: float = 0.0) -> ProcessFacts:
+    return ProcessFacts(ProcessKey(pid, 1), start_time=started, uid=70001, user="alice", command=f"train {pid}")
+
+
+def ends(*pids: int, when: float) -> list[Event]:
+    return [Event("client_disconnected", when, PIPE, SERVER, pid, detail="gone") for pid in pids]
+
+
+def test_a_line_that_comes_just_after_the_end_names_whom_it_is_of() -> None:
+    log = EventLog()
+    log.know([person(pid) for pid in range(1000, 1100)], 10.0, PIPE)
+    log.left(1000, 20.0)
+    log.know([person(pid) for pid in range(2000, 2100)], 20.5, PIPE)  # so many that whoever is of no use is forgotten
+    log.add(ends(1000, when=21.0)[0], "server")
+    assert log.events[0].command == "train 1000"
+
+
+def test_what_was_told_before_gets_the_name_that_is_learnt_of_the_same_daemon() -> None:
+    log = EventLog()
+    log.know([person(1)], 10.0, PIPE)
+    log.add(Event("xid", 11.0, values={"xid": "31"}), "driver")
+    for event in ends(70007, when=12.0):
+        log.add(event, "server")
+        log.add(event._replace(pipe_dir=PIPE / "other"), "server")
+    log.know([person(int("70007"))], 12.0, Path(f"{PIPE}"))
+    assert [event.command for event in log.events] == [None, "train 70007", None]
+
+
+def test_the_end_of_a_daemon_before_is_not_the_end_of_the_one_that_runs() -> None:
+    """In a container its PID is another one there, so the newest that the log tells of has to be it."""
+    log = EventLog()
+    for number, kind in enumerate(("daemon_started", "daemon_exited", "daemon_started", "daemon_started")):
+        log.add(Event(kind, float(number), PIPE, pid=1), "control")  # type: ignore[arg-type]
+    assert not log.told_of_end(PIPE, 4711)
+    log.add(Event("daemon_exited", 4.0, PIPE, pid=1), "control")
+    assert log.told_of_end(PIPE, 4711)
+
+
+def test_who_asked_and_is_seen_to_be_the_same_user_still_waits() -> None:
+    """The user is compared by number, which the log and /proc give apart from each other."""
+    waits = "NEW CLIENT 7 from user 70001: Server is not ready, push client to pending list"
+    node = fold("21:25:00", control=control(waits, clock="21:24:40.000"))
+    state = node.watch(PIPE).state
+    assert list(state.pending) == [7]
+    assert ended_unseen(state, {7}, {7: person(7)}, True) == []
+    assert ended_unseen(state, {7}, {7: replace(person(7), uid=70002)}, True) == [7]

@@ -63,6 +63,24 @@ def test_what_proves_that_a_command_arrives_is_not_told():
     assert [e.detail for e in told if e.kind == "command"] == ["asked for: get_default_active_thread_percentage"]
 
 
+def test_what_stands_without_a_time_is_an_answer_while_a_session_is_open_and_news_when_none_is():
+    trouble = b"An instance of this daemon is already running"
+    parser = LogParser("control")
+    for line, kinds in (
+        (*control("NEW UI"), ["session_opened"]),
+        (trouble, []),
+        (*control("UI closed"), ["session_closed"]),
+        (trouble, ["daemon_error"]),
+    ):
+        assert [event.kind for event in parser.feed(line)] == kinds
+
+
+def test_the_end_of_one_server_says_nothing_of_the_contexts_of_another():
+    destroyed = [*server("Destroy server context on device 0", pid=700), *server("Exiting", pid=634)]
+    told = events("server", [*destroyed, *server("Creating server context on device 0", pid=700)])
+    assert [event.kind for event in told] == ["server_context", "server_exited", "server_context"]
+
+
 def test_percentage_is_the_one_read_back():
     told = events("control", control("Cmd:set_active_thread_percentage 634 25", "25.0", "UI closed"))
     assert told[0].kind == "limit_set"

@@ -85,7 +85,7 @@ def test_a_log_that_is_written_anew_is_read_anew(tmp_path, before, after, new, k
 
 def test_nothing_is_read_where_nothing_was_written_for_a_while(tmp_path, monkeypatch):
     path = tmp_path / "server.log"
-    path.write_bytes(b"one\n")
+    path.write_bytes(b"one\n" * 999)
     tail = LogTail(path)
     tail.poll()
     monkeypatch.setattr(logs.time, "time_ns", lambda: path.stat().st_ctime_ns + 10**9)

@@ -42,6 +42,13 @@ def test_a_limit_is_asked_about_alone():
     assert read(schedule, 10.5) == (False, True)
 
 
+def test_a_stream_of_limits_does_not_put_the_question_off():
+    schedule = settled()
+    for number in range(4):
+        schedule.changed("limit_set", 10.0 + number * SETTLE)
+    assert schedule.due() == pytest.approx(10.0 + SETTLE)
+
+
 @pytest.mark.parametrize("kind", ["command", "session_opened", "session_closed", "unknown", "client_refused"])
 def test_questions_trigger_nothing(kind):
     schedule = settled()

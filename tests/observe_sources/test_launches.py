@@ -152,6 +152,13 @@ def test_an_instruction_that_the_kernel_carries_out_itself_is_cheap(instruction:
     assert activity.is_simple(bytes.fromhex(instruction)) == simple
 
 
+@pytest.mark.parametrize(
+    ("release", "code"), [("4.19.300-generic", 0x0413FF), ("6.18.44-x", 0x06122C), ("5", 0x050000)]
+)
+def test_a_kernel_is_told_its_version_as_its_headers_have_it(release: str, code: int) -> None:
+    assert activity._version_code(release) == code
+
+
 # The library.
 
 

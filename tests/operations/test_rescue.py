@@ -61,11 +61,10 @@ def blocked(key):
     )
 
 
-def runner(snapshot, folder, grace=5.0, **options):
+def runner(snapshot, folder, grace=5.0, listed=None, **options):
     (daemon,) = snapshot.daemons
-    control = FakeControl(
-        listed=tuple(c.pid for c in daemon.clients()), holder=daemon.holder, status=daemon.servers[0].status
-    )
+    listed = tuple(c.pid for c in daemon.clients()) if listed is None else listed
+    control = FakeControl(listed=listed, holder=daemon.holder, status=daemon.servers[0].status)
     if daemon.health != "ok":
         control.answers["get_server_list"] = Outcome(daemon.health)
     return OperationRunner(FakeNode(snapshot, control), AuditLog(folder / "audit.jsonl"), grace=grace, **options)
@@ -90,6 +89,17 @@ async def test_those_hit_are_ended_and_nobody_else(start, tmp_path):
         ("end_lost_clients", one.pid, 0),
         ("end_lost_clients", two.pid, 0),
     }
+
+
+async def test_one_that_the_server_does_not_list_is_ended_by_nobodys_word(start, tmp_path):
+    """The log says that the fault has hit it, and the daemon, asked right before, does not know it."""
+    process, key = start()
+    snapshot = faulty(key)
+    made = runner(snapshot, tmp_path, listed=())
+    result = await made.execute(Request("end_lost_clients", PIPE), snapshot)
+    assert (result.status, result.details) == (ExitStatus.REFUSED_BY_SAFETY_RULE, ("nothing was sent",))
+    assert f"server 634 does not list process {key.pid}" in result.message
+    assert process.poll() is None
 
 
 async def test_one_of_them_can_be_chosen_and_what_is_left_is_said(start, tmp_path):

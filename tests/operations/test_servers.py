@@ -281,6 +281,16 @@ async def test_read_only_restarts_no_client_and_runs_no_experiment(tmp_path: Pat
         assert request.action in audit.path.read_text()
 
 
+async def test_a_client_of_the_load_is_restarted_by_what_came_with_the_request(tmp_path: Path) -> None:
+    begun: list[int] = []
+
+    async def begin() -> None:
+        begun.append(3)
+
+    result = await execute(tmp_path, FakeNode(node()), RestartLoad().request(PIPE, Again(3, begin)))
+    assert (result.done, result.message, begun) == (True, "client 3 was started again", [3])
+
+
 async def test_an_experiment_that_makes_faults_is_never_in_a_shared_daemon(tmp_path: Path) -> None:
     request = RunExperiment().request(Experiment("stop", shared=PIPE))
     result = await execute(tmp_path, FakeNode(node()), request)
