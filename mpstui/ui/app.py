@@ -28,10 +28,10 @@ from mpstui.ui.contract import Collector, Memory, Runner, TimeMachine
 from mpstui.ui.diff import ScreenDiff
 from mpstui.ui.overview import offering
 from mpstui.ui.plots import DeviceHistory
-from mpstui.ui.private import Update, WritingApp, leaving
+from mpstui.ui.private import Update, leaving
 from mpstui.ui.terminal import TerminalDriver, can_come_back
 from mpstui.ui.theme import variable_defaults
-from mpstui.ui.typeahead import Typeahead, opens
+from mpstui.ui.typeahead import Typeahead, TypedApp, opens
 
 if TYPE_CHECKING:
     from mpstui.commands import CommandTarget, Filled
@@ -72,7 +72,7 @@ def _palette() -> type[Provider]:
     return ActionCommands
 
 
-class MpsTuiApp(WritingApp[int]):
+class MpsTuiApp(TypedApp[int]):
     """Returns the exit status: 0, or 128 and the number of the signal that ended it."""
 
     TITLE = "mpstui"
@@ -264,19 +264,13 @@ class MpsTuiApp(WritingApp[int]):
     # Keys.
 
     async def on_event(self, event: events.Event) -> None:
-        """What is typed, clicked or pasted goes to what takes it one after the other."""
-        typed = isinstance(event, events.InputEvent | events.Paste) and not event.is_forwarded
-        if typed:
+        if isinstance(event, events.InputEvent | events.Paste) and not event.is_forwarded:
             self._looks = _LOOKS
-        if not (typed and self.typeahead.keeps(event)):
-            await super().on_event(event)
+        await super().on_event(event)
 
     def notify(self, message: str, **options: Any) -> None:
-        """A warning is how a key is told that it does nothing."""
         timeout = options.get("timeout") or self.NOTIFICATION_TIMEOUT
         passing = options.get("severity", "information") == "information"
-        if not passing:
-            self.typeahead.refuse()
         if not passing or timeout > _PASSING:
             self._lasting = max(self._lasting, monotonic() + timeout)
         super().notify(message, **options)

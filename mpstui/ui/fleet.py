@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final
 
 from rich.text import Text
 from textual import constants, on, work
-from textual.app import App, ComposeResult
+from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.screen import Screen
 from textual.widgets import DataTable, Input, Static
@@ -25,6 +25,7 @@ from mpstui.ui.bars import KeyBar, KeyHint
 from mpstui.ui.lines import StyledScreen
 from mpstui.ui.terminal import TerminalDriver, can_come_back
 from mpstui.ui.theme import variable_defaults
+from mpstui.ui.typeahead import Typeahead, TypedApp, opens
 
 Look = Callable[[Callable[[FleetNode], None]], Awaitable[Fleet]]
 Follow = Callable[[Callable[[FleetNode], None]], Coroutine[Any, Any, None]]
@@ -47,7 +48,7 @@ _SHARE: Final = 0.6
 """Of the screen's height, for what is known of a node: as in the style."""
 
 
-class FleetApp(App[int]):
+class FleetApp(TypedApp[int]):
     """``look`` asks once. ``every``: seconds between two looks. ``opened``: the words of the command that opens a node;
     raises FleetError. ``history``: of a node, over so many seconds; None where there is none. Returns the exit status:
     0, or 128 and the number of the signal that ended it."""
@@ -91,6 +92,7 @@ class FleetApp(App[int]):
         self._look, self._every, self._opened, self._history, self._filter = look, every, opened, history, text
         self._follow = follow
         self._call = run_in_terminal
+        self.typeahead = Typeahead(self, lambda: True)
         self._fleet: list[FleetNode] = []
         self._shown: list[tuple[str, FleetNode]] = []
         self._looked: float | None = None
@@ -133,6 +135,12 @@ class FleetApp(App[int]):
     def terminal_lost(self) -> None:
         """Nobody reads or writes any more: leave, as on a hangup."""
         self._on_signal(signal.SIGHUP)
+
+    def written_instead(self, update: object, screen: Screen[Any]) -> None:
+        """Always what Textual writes."""
+
+    def on_unmount(self) -> None:
+        self.typeahead.close()
 
     def on_mount(self) -> None:
         self.app_resume_signal.subscribe(self, lambda _app: self.refresh(layout=True))
@@ -315,6 +323,7 @@ class FleetApp(App[int]):
     async def _pressed(self, message: KeyBar.Pressed) -> None:
         await self.run_action(message.action)
 
+    @opens
     def action_show_help(self) -> None:
         from mpstui.ui.dialogs.help import FleetHelp, HelpScreen
 
@@ -366,7 +375,9 @@ class FleetApp(App[int]):
         self.table.move_cursor(row=self.table.row_count - 1)
 
     @on(DataTable.RowSelected)
+    @opens
     def action_open(self) -> None:
+        """What was typed for the node's own mpstui, and read here before it ran, is dropped."""
         name = self._current()
         if name is None:
             return

@@ -21,7 +21,7 @@ from textual.command import CommandPalette
 from textual.worker import Worker
 
 from mpstui.ui.keys import key_name
-from mpstui.ui.private import leaving
+from mpstui.ui.private import WritingApp, leaving
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -310,3 +310,24 @@ class Typeahead:
         if dropped:
             text = "What was typed meanwhile is dropped: the screen did not open in time."
             self._app.notify(text, title="Keys", severity="warning")
+
+
+class TypedApp(WritingApp[R]):
+    """An app whose keys go through its ``typeahead``, which is there before the first event."""
+
+    typeahead: Typeahead
+
+    async def on_event(self, event: events.Event) -> None:
+        """What is typed, clicked or pasted goes to what takes it one after the other."""
+        typed = isinstance(event, events.InputEvent | events.Paste) and not event.is_forwarded
+        if not (typed and self.typeahead.keeps(event)):
+            await super().on_event(event)
+
+    def notify(self, message: str, **options: Any) -> None:
+        """A warning is how a key is told that it does nothing."""
+        if options.get("severity", "information") != "information":
+            self.typeahead.refuse()
+        super().notify(message, **options)
+
+    def written(self) -> None:
+        self.typeahead.painted()

@@ -11,6 +11,7 @@ import sys
 import termios
 from collections.abc import Callable
 
+from textual import events
 from textual.widgets import DataTable, Input, Static
 
 from mpstui.commands import Ended, Filled
@@ -90,6 +91,32 @@ async def test_the_filter_and_the_way_back() -> None:
         assert fleet.query_one(DataTable).has_focus
         await pilot.press("escape")
         assert fleet.query_one(DataTable).row_count == len(nodes(100))
+
+
+async def test_what_is_typed_at_once_reaches_what_the_key_before_it_opened() -> None:
+    opened: list[list[str]] = []
+    fleet = app(Source(nodes(100)), opened)
+    told: list[str] = []
+
+    async def type_at_once(*typed: str) -> None:
+        for key in typed:
+            fleet.post_message(events.Key(key, key if len(key) == 1 else None))
+        await pilot.pause()
+
+    async with fleet.run_test(size=SIZE) as pilot:
+        await fleet.workers.wait_for_complete()
+        fleet.suspend = NoTerminal  # type: ignore[method-assign,assignment]
+        fleet.typeahead.dropped = told.append  # type: ignore[method-assign]
+        await type_at_once("slash", *"phqr")
+        assert fleet.query_one(Input).value == "phqr"
+        await type_at_once("escape", "question_mark", "q", "slash", "p")
+        assert fleet.query_one(Input).value == "p"
+        assert fleet.screen is fleet.screen_stack[0]
+        await type_at_once("escape", "j", "enter", "p", "q")
+        assert (len(opened), fleet._problems, told) == (1, False, ["p, q"]), "they were for the node's own"
+        await type_at_once("j", "p")
+        assert fleet._problems
+    assert fleet.return_value is None
 
 
 async def test_the_cursor_stays_on_its_node_when_others_get_worse() -> None:
