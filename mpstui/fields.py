@@ -31,6 +31,7 @@ from mpstui.core.cells import (
     devices_of,
     gpu_label,
     gpus_text,
+    health_word,
     limits_text,
     memory_of,
     number,
@@ -1596,9 +1597,18 @@ def _there_facts(daemon: Daemon, view: View) -> Iterable[Fact]:
         yield Fact("PID there", f"{daemon.pid_there}, in its own PID namespace")
 
 
+def _serves_facts(daemon: Daemon, view: View) -> Iterable[Fact]:
+    whom = {True: "several users at once (-M)", False: "one user's clients at a time", None: UNKNOWN}
+    yield Fact("serves", whom[daemon.multiuser])
+
+
 def _servers_facts(daemon: Daemon, view: View) -> Iterable[Fact]:
     yield Fact("servers", ", ".join(str(server.pid) for server in daemon.servers) or "none")
     yield Fact("clients", str(sum(1 for _ in daemon.clients())))
+
+
+def _clients_cell(daemon: Daemon, view: View, cells: int) -> Line:
+    return ((str(sum(1 for _ in daemon.clients())) if daemon.servers_known else UNKNOWN, "plain"),)
 
 
 def _ordinals_facts(daemon: Daemon, view: View) -> Iterable[Fact]:
@@ -1895,13 +1905,17 @@ DAEMON: Final[Thing[Daemon]] = Thing(
     (
         Field(
             "pid", "PID", INTEGER, lambda d, v: d.pid, null=True, detail=Detail("daemon", 60),
+            column=Column(20, 10, 50),
             metric=Metric(
                 "daemon_up", "Whether a control daemon runs there; mps_daemon_state tells whether it answers.",
                 lambda d, v: d.pid is not None,
             ),
         ),
         Field("uid", "UID", INTEGER, lambda d, v: d.uid, null=True),
-        Field("pipe_dir", "pipe directory", PATH, lambda d, v: d.pipe_dir, detail=Detail("daemon", 40)),
+        Field(
+            "pipe_dir", "pipe directory", PATH, lambda d, v: d.pipe_dir, detail=Detail("daemon", 40),
+            column=Column(60, 24, 100, "DIRECTORY"),
+        ),
         Field("log_dir", "log directory", PATH, lambda d, v: d.log_dir, null=True, detail=Detail("daemon", 50)),
         Field(
             "protocol", "protocol", TEXT, lambda d, v: d.protocol, null=True,
@@ -1918,7 +1932,8 @@ DAEMON: Final[Thing[Daemon]] = Thing(
             detail=Detail("daemon", 95, facts=_lacks_facts),
         ),
         Field(
-            "multiuser", "several users", FLAG, lambda d, v: d.multiuser, null=True, detail=Detail("daemon", 120),
+            "multiuser", "several users", FLAG, lambda d, v: d.multiuser, null=True,
+            detail=Detail("daemon", 120, facts=_serves_facts),
             metric=_DAEMON_INFO,
         ),
         Field(
@@ -1953,6 +1968,7 @@ DAEMON: Final[Thing[Daemon]] = Thing(
             "stale: files of a daemon that is gone. absent: nothing there. null: it runs, and whether it answers is "
             "not known.",
             detail=Detail("daemon", 10, facts=_health_facts),
+            column=Column(10, 13, 90, cell=lambda d, v, cells: (health_word(d),)),
             metric=Metric(
                 "daemon_state", "The state of the control daemon is 1, the others are 0; no sample while whether it "
                 "answers is not known.",
@@ -2012,9 +2028,11 @@ DAEMON: Final[Thing[Daemon]] = Thing(
         Field(
             "servers", "servers", OBJECTS, lambda d, v: d.servers, of=SERVER,
             detail=Detail("daemon", 140, facts=_servers_facts),
+            column=Column(50, 9, 40, "CLIENTS", cell=_clients_cell, align=">"),
         ),
         Field(
             "user", "user", TEXT, lambda d, v: d.user, null=True, detail=Detail("daemon", 70, facts=_who),
+            column=Column(30, 12, 60, cell=_user_cell),
             metric=_DAEMON_INFO,
         ),
         Field(
@@ -2028,6 +2046,7 @@ DAEMON: Final[Thing[Daemon]] = Thing(
         Field(
             "start_time", "started", TIME, lambda d, v: d.start_time, null=True,
             detail=Detail("daemon", 80, facts=partial(_started, "started")),
+            column=Column(40, 7, 30, "UP", cell=_age_cell),
             metric=Metric("daemon_start_time_seconds", "When the control daemon was started."),
         ),
         Field(
@@ -2770,7 +2789,7 @@ def _stretched(cells: Sequence[tuple[Field[Any], int]]) -> int:
     """Which column takes what is left of the width: the last one, or a text before it that is wider than its heading;
     numbers need no more."""
     texts = [at for at, (each, room) in enumerate(cells) if each.type is TEXT and room > len(each.heading()) + 4]
-    return texts[-1] if texts and cells[-1][0].type is not TEXT else len(cells) - 1
+    return texts[-1] if texts and cells[-1][0].type not in (TEXT, PATH) else len(cells) - 1
 
 
 def searched(thing: Thing[T], item: T, view: View, text: str) -> bool:

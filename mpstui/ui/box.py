@@ -12,10 +12,12 @@ from textual.binding import Binding, BindingType
 
 from mpstui.core.late import dataclass
 from mpstui.core.text import printable
-from mpstui.ui.lines import Line, LineWidget, fit_line, width_of
+from mpstui.ui.lines import Line, LineWidget, fit, fit_line, width_of
 
 _LONG = 600
 """Characters of a paragraph that are shown at most."""
+_COLUMN = " " * 24
+"""That of the labels."""
 
 
 def upper_border(title: Line, corner: Line, width: int, edge: str) -> Line:
@@ -93,6 +95,8 @@ class Para:
     style: str = "text"
     mark: str = ""
     """Stands before the first line; the others are indented under it."""
+    label: str = ""
+    """Stands before it in a column of its own."""
 
 
 def folded(paragraphs: Sequence[Para], width: int) -> list[Line]:
@@ -100,6 +104,10 @@ def folded(paragraphs: Sequence[Para], width: int) -> list[Line]:
     lines: list[Line] = []
     for one in paragraphs:
         mark = f"{one.mark} " if one.mark else ""
+        if one.label:
+            (((first, style),), *rest) = wrapped(printable(one.text, _LONG) or " ", width, one.style, mark, _COLUMN)
+            lines += [((fit(f" {one.label}", len(_COLUMN)), "label"), (first[len(_COLUMN) :], style)), *rest]
+            continue
         lines += wrapped(printable(one.text, _LONG), width, one.style, mark) if one.text else [()]
     return lines
 
@@ -128,6 +136,10 @@ class TextBox(LineWidget, can_focus=True):
             self._top = 0
         self._title, self._paragraphs = title, tuple(paragraphs)
         self.repaint()
+
+    def needs(self, width: int) -> int:
+        """Lines for everything, the border with them."""
+        return 2 + len(folded(self._paragraphs, width - 2))
 
     def lines(self, width: int, height: int) -> list[Line]:
         if width < 10 or height < 3:

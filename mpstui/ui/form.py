@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Final
 
 from textual import events, on
 from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
 from textual.widgets import Input
 
 from mpstui.core.late import dataclass
@@ -88,6 +89,29 @@ class FormField:
     about: str
     typed: str = ""
     free: bool = False
+
+
+def value_bindings(screen: str, step: int) -> list[BindingType]:
+    """The keys of a form that give the field under the cursor another value; ``step``: values that Shift goes."""
+    many = {4: "Four", 10: "Ten"}[step]
+    return [
+        Binding("right,plus,equals_sign", "change(1)", "Next value", show=False, id=f"{screen}.next"),
+        Binding("left,minus", "change(-1)", "Previous value", show=False, id=f"{screen}.previous"),
+        Binding("shift+right", f"change({step})", f"{many} values on", show=False, id=f"{screen}.next{step}"),
+        Binding("shift+left", f"change({-step})", f"{many} values back", show=False, id=f"{screen}.previous{step}"),
+        Binding("backspace", "erase", "Erase", show=False, id=f"{screen}.erase"),
+    ]
+
+
+def share_bindings(screen: str, step: int, by: str = "") -> list[BindingType]:
+    """The keys of bars that grow and shrink the share under the cursor; ``step``: that of Shift."""
+    grow = "screen.nudge"
+    return [
+        Binding("right,plus,equals_sign", f"{grow}(1)", f"Grow{by or ' the share'}", show=False, id=f"{screen}.grow"),
+        Binding("left,minus", f"{grow}(-1)", f"Shrink{by or ' the share'}", show=False, id=f"{screen}.shrink"),
+        Binding("shift+right", f"{grow}({step})", "Grow in a bigger step", show=False, id=f"{screen}.grow_more"),
+        Binding("shift+left", f"{grow}({-step})", "Shrink in a bigger step", show=False, id=f"{screen}.shrink_more"),
+    ]
 
 
 class Form(Panel[FormField]):

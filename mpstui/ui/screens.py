@@ -270,8 +270,8 @@ class ListScreen(SideScreen):
         if not self.is_mounted or snapshot is None:
             return
         with self.app.batch_update():
-            self.header.show(snapshot, self.daemon, None)
             self.fill(snapshot)
+            self.header.show(snapshot, self.daemon, None)
             self.show_text()
 
     def show_text(self) -> None:

@@ -49,7 +49,9 @@ async def test_d_shows_what_runs_with_its_directories_and_compute_mode() -> None
         assert app.screen.daemon.pipe_dir == OTHER_PIPE
         await press(pilot, "enter")
         assert isinstance(app.screen, DetailsScreen)
-        await press(pilot, "escape", "r", "escape")
+        await press(pilot, "escape", "tab")
+        assert app.focused.id == "text", "what is longer than its box is scrolled, as on the other lists"
+        await press(pilot, "r", "escape")
         assert isinstance(app.screen, Overview)
         assert app.collector.refreshes == [None]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -11,40 +10,47 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
-from mpstui.core.cells import devices_of, health_word
-from mpstui.core.model import Daemon, Device, Snapshot
-from mpstui.core.text import UNKNOWN, format_age, format_percentage, format_size, path_text, printable
+from mpstui.core.cells import devices_of
+from mpstui.core.model import Daemon, Snapshot
+from mpstui.core.text import UNKNOWN, path_text, printable
+from mpstui.fields import DAEMON, DEVICE, Thing, View
 from mpstui.operations.registry import operation
 from mpstui.ui.bars import KeyHint, unless
-from mpstui.ui.box import Box, wrapped
+from mpstui.ui.box import Box, Para
 from mpstui.ui.contract import Runner
 from mpstui.ui.daemons.contract import DaemonBackend
 from mpstui.ui.keys import own_binding
 from mpstui.ui.layout import room_of
 from mpstui.ui.lines import Line, fit
 from mpstui.ui.panel import Panel
+from mpstui.ui.panels.table import TablePanel
 from mpstui.ui.plan.contract import PlanBackend
-from mpstui.ui.screens import SideScreen
+from mpstui.ui.screens import ListScreen
 from mpstui.ui.typeahead import opens
 
-_LABEL: Final = 16
 EXCLUSIVE: Final = "Exclusive_Process"
+_TOLD: Final = (
+    "health",
+    "remedy",
+    "pipe_dir",
+    "log_dir",
+    "version",
+    "multiuser",
+)
+"""Fields of a daemon that are below the list; the others are in its details."""
+_DEFAULTS: Final = ("default_active_thread_percentage", "default_client_priority", "default_pinned_mem_limits")
 
 
-class DaemonsPanel(Panel[Daemon]):
+class DaemonsPanel(TablePanel[Daemon]):
     """One line for a daemon, or for the place where one was."""
 
     KIND: ClassVar[str] = "daemon"
+    THING: ClassVar[Thing[Daemon]] = DAEMON
+    STRETCH: ClassVar[bool] = True
 
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self._time = 0.0
-        self._looked = False
-
-    def show(self, snapshot: Snapshot | None) -> None:
-        self._time = snapshot.time if snapshot else 0.0
-        self._looked = snapshot is not None and snapshot.looked
-        self.set_rows(snapshot.daemons if snapshot else ())
+    def show(self, snapshot: Snapshot) -> None:
+        self.view = View.of(snapshot)
+        self.set_rows(snapshot.daemons)
 
     def key(self, row: Daemon) -> Path:
         return row.pipe_dir
@@ -53,93 +59,34 @@ class DaemonsPanel(Panel[Daemon]):
         return (("Control daemons", "title"), (f" {len(self.rows)}", "dim"))
 
     def empty(self) -> str:
-        return "looking for daemons…" if not self._looked else "no daemon is known here; S starts one"
+        return "no daemon is known here; S starts one" if self.view.snapshot.looked else "looking for daemons…"
 
-    def head(self, width: int) -> Line | None:
-        return ((fit(" DIRECTORY", max(12, width - 54)) + "HEALTH      PID       USER        UP   CLIENTS", "head"),)
 
-    def row_lines(self, row: Daemon, width: int) -> list[Line]:
-        word, style = health_word(row)
-        up = format_age(self._time - row.start_time if row.start_time is not None else None)
-        clients = sum(len(server.clients) for server in row.servers)
-        return [
-            (
-                (fit(f" {path_text(row.pipe_dir, 200)}", max(12, width - 54)), "text"),
-                (fit(word, 12), style),
-                (fit(UNKNOWN if row.pid is None else str(row.pid), 10), "text"),
-                (fit(row.user or UNKNOWN, 12), "user"),
-                (fit(up, 5), "text"),
-                (f"{clients if row.servers_known else UNKNOWN:>7}", "text"),
-            )
+def about(daemon: Daemon | None, snapshot: Snapshot, width: int) -> list[Para]:
+    """What a daemon is, and the compute mode of its devices with the command that changes it; without a daemon that of
+    the node's. ``width``: cells that there are for it."""
+    view = View.of(snapshot, daemon)
+    facts = [fact for name in _TOLD for fact in DAEMON[name].facts(daemon, view)] if daemon is not None else []
+    said = [Para(fact.text, fact.style.split()[0] if fact.style else "text", label=fact.label) for fact in facts]
+    if daemon is not None:
+        known = daemon.default_active_thread_percentage is not None
+        said += [
+            Para(each.text(daemon, view) if known or each.value(daemon, view) else UNKNOWN, label=each.title)
+            for each in map(DAEMON.__getitem__, _DEFAULTS)
         ]
-
-
-class AboutDaemon(Box):
-    """All of the daemon under the cursor, and the compute mode of its devices with the command that changes it."""
-
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self._daemon: Daemon | None = None
-        self._devices: Sequence[Device] = ()
-
-    def show(self, daemon: Daemon | None, snapshot: Snapshot | None) -> None:
-        self._daemon = daemon
-        self._devices = devices_of(daemon, snapshot) if daemon and snapshot else snapshot.devices if snapshot else ()
-        self.repaint()
-
-    def title(self) -> Line:
-        where = path_text(self._daemon.pipe_dir, 100) if self._daemon else "No daemon"
-        return ((where, "title"),)
-
-    def corner(self) -> Line:
-        return ((" SIMULATED ", "badge-loud"),) if self._daemon is not None and self._daemon.simulated else ()
-
-    def needs(self, width: int) -> int:
-        """Lines for everything."""
-        return max(1, len(self.body(width, 0)))
-
-    def body(self, width: int, height: int) -> list[Line]:
-        lines = self._facts(width) if self._daemon is not None else []
-        return [*lines, *self._modes(width)]
-
-    def _facts(self, width: int) -> list[Line]:
-        daemon = self._daemon
-        assert daemon is not None  # noqa: S101
-        word, style = health_word(daemon)
-        found: list[Line] = [((fit(" health", _LABEL), "label"), (word, style))]
-        if daemon.health_detail:
-            found += wrapped(daemon.health_detail, width, "text", indent=" " * _LABEL)
-        if daemon.remedy:
-            found += wrapped(daemon.remedy, width, "warn", "→ ", indent=" " * _LABEL)
-        serves = {True: "several users at once (-M)", False: "one user's clients at a time", None: UNKNOWN}
-        several = serves[daemon.multiuser]
-        process = f"{daemon.pid}  {daemon.user or UNKNOWN}  MPS {daemon.version or UNKNOWN}"
-        rows = [
-            ("pipe directory", path_text(daemon.pipe_dir)),
-            ("log directory", path_text(daemon.log_dir) if daemon.log_dir else UNKNOWN),
-            ("process", process if daemon.pid else UNKNOWN),
-            ("serves", several),
-            ("defaults", _defaults(daemon)),
-        ]
-        return found + [((fit(f" {label}", _LABEL), "label"), (printable(value, 300), "text")) for label, value in rows]
-
-    def _modes(self, width: int) -> list[Line]:
-        lines: list[Line] = []
-        for device in self._devices:
-            index = "?" if device.index is None else str(device.index)
-            mode = device.compute_mode or UNKNOWN
-            good = mode == EXCLUSIVE
-            name = f"{(device.name or '').removeprefix('NVIDIA ')}  {device.uuid}"
-            mode_says = (f"compute mode {mode}", "good" if good else "warn")
-            lines.append(((fit(f" GPU {index}", _LABEL), "label"), mode_says, (f"  {name}", "dim")))
-            if not good:
-                command = f"nvidia-smi -i {device.uuid} -c EXCLUSIVE_PROCESS"
-                if width < _LABEL + len(command) and device.index is not None:
-                    command = f"nvidia-smi -i {device.index} -c EXCLUSIVE_PROCESS"
-                why = "  only the MPS server may use it then; not run by mpstui"
-                label = (fit(" to change it", _LABEL), "label")
-                lines.append((label, (command, "bold"), (why if width >= 140 else "", "dim")))
-        return lines
+    for device in devices_of(daemon, snapshot) if daemon is not None else snapshot.devices:
+        index = "?" if device.index is None else str(device.index)
+        mode, good = DEVICE["compute_mode"].text(device, view), device.compute_mode == EXCLUSIVE
+        name = f"{(device.name or '').removeprefix('NVIDIA ')}  {device.uuid}"
+        said.append(Para(f"compute mode {mode}  {name}", "good" if good else "warn", label=f"GPU {index}"))
+        if not good:
+            command = f"nvidia-smi -i {device.uuid} -c EXCLUSIVE_PROCESS"
+            if width < 28 + len(command) and device.index is not None:
+                command = f"nvidia-smi -i {device.index} -c EXCLUSIVE_PROCESS"
+            said.append(Para(command, "bold", label="to change it"))
+    if any(each.label == "to change it" for each in said):
+        said.append(Para("Only the MPS server may use a device then. mpstui does not run the command.", "dim"))
+    return said
 
 
 class LogBox(Box):
@@ -170,19 +117,13 @@ class LogBox(Box):
         return lines or [((" nothing yet", "dim"),)]
 
 
-def _defaults(daemon: Daemon) -> str:
-    limits = ", ".join(f"{o}: {format_size(size)}" for o, size in sorted(daemon.default_pinned_mem_limits.items()))
-    if daemon.default_active_thread_percentage is None and not limits:
-        return UNKNOWN
-    return f"{format_percentage(daemon.default_active_thread_percentage)}  memory {limits or 'no limit'}"
-
-
-class DaemonScreen(SideScreen):
+class DaemonScreen(ListScreen):
     """S starts, x stops; both ask, and both are refused below the screen where mpstui is read-only."""
 
-    AUTO_FOCUS = "#daemons"
     NAME = "Daemon"
+    BELOW = True
     BACK = "daemon.back"
+    panel: DaemonsPanel
     BINDINGS: ClassVar[list[BindingType]] = [
         own_binding(operation("start_daemon"), "start"),
         own_binding(operation("stop_daemon"), "stop"),
@@ -192,8 +133,8 @@ class DaemonScreen(SideScreen):
     ]
     DEFAULT_CSS = """
     DaemonScreen {
-        & #daemons { height: 6; }
         & #log { height: 1fr; }
+        &.-below #text { max-height: 100%; }
     }
     """
 
@@ -208,19 +149,19 @@ class DaemonScreen(SideScreen):
         super().__init__(runner, snapshot, pipe_dir)
         self._backend = backend
         self._plans = plans
-        self.panel = DaemonsPanel(id="daemons")
-        self.about = AboutDaemon(id="about")
         self.log_box = LogBox(id="log")
         places = [daemon.pipe_dir for daemon in snapshot.daemons] if snapshot else []
         self._begin = places.index(pipe_dir) if pipe_dir in places else 0
 
+    def make_list(self) -> DaemonsPanel:
+        return DaemonsPanel(id="list")
+
     def parts(self) -> ComposeResult:
-        yield self.panel
-        yield self.about
+        yield from super().parts()
         yield self.log_box
 
     def on_mount(self) -> None:
-        self.show()
+        super().on_mount()
         self.panel.move_to(self._begin)
 
     @property
@@ -228,20 +169,20 @@ class DaemonScreen(SideScreen):
         """The one under the cursor."""
         return self.panel.cursor_row
 
-    def show(self) -> None:
-        """Bring every widget up to date; each paints only what differs."""
-        if not self.is_mounted:
-            return
-        snapshot = self.snapshot
-        with self.app.batch_update():
-            self.panel.show(snapshot)
-            self.header.show(snapshot, self.daemon, None)
-            self.about.show(self.daemon, snapshot)
-            self.log_box.show(self.daemon, snapshot)
-            self._arrange()
-            self.show_keys()
+    def fill(self, snapshot: Snapshot) -> None:
+        self.panel.show(snapshot)
 
-    def hints(self) -> list[KeyHint]:
+    def describe(self, snapshot: Snapshot) -> tuple[str, list[Para]]:
+        daemon = self.daemon
+        where = path_text(daemon.pipe_dir, 100) if daemon is not None else "No daemon"
+        return where, about(daemon, snapshot, room_of(self).width)
+
+    def show_text(self) -> None:
+        super().show_text()
+        self.log_box.show(self.daemon, self.snapshot)
+        self._arrange()
+
+    def own_hints(self) -> list[KeyHint]:
         none = unless(self.daemon, "no daemon is known here")
         same = unless(self._command(), "every device here is in the mode that MPS wants")
         return [
@@ -257,11 +198,15 @@ class DaemonScreen(SideScreen):
         return self.runner.unavailable(operation("stop_daemon"), self.snapshot, where)
 
     def _arrange(self) -> None:
+        super()._arrange()
         width, height = room_of(self)
-        self.panel.styles.height = max(4, min(10, height // 4, 3 + len(self.panel.rows)))
-        self.about.styles.height = "1fr" if height < 20 else min(height * 3 // 5, 2 + self.about.needs(width - 2))
-        self.log_box.display = not self.too_small and height >= 20
-        self._hide_where_too_small("#daemons", "#about")
+        rows = max(4, min(10, height // 4, 3 + len(self.panel.rows)))
+        told = min(height * 3 // 5, self.text.needs(width))
+        with_log = not self.too_small and height >= 20
+        self.log_box.display = with_log
+        self.panel.styles.height = rows
+        self.text.styles.height = told if with_log else "1fr"
+        self.query_one("#body").styles.height = rows + told if with_log else "1fr"
 
     # What is done.
 
@@ -298,10 +243,6 @@ class DaemonScreen(SideScreen):
         self.host.refresh_now(None)  # all of them
 
     # Messages of the widgets.
-
-    @on(Panel.Moved)
-    def _moved(self) -> None:
-        self.show()
 
     @on(Panel.Opened)
     def _opened(self, message: Panel.Opened) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, Final
 
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 
 from mpstui.core.cells import OUTDATED, meter
 from mpstui.core.model import ProcessKey
 from mpstui.core.text import UNKNOWN, printable
 from mpstui.load.types import WorkerError, WorkerReport
 from mpstui.ui.box import wrapped
+from mpstui.ui.form import share_bindings
 from mpstui.ui.lines import Line, fit, fit_line, justify, width_of
 from mpstui.ui.load.plot import COLUMNS, plot, round_up
 from mpstui.ui.load.session import BIG_STEP, LoadSession, Member
@@ -54,14 +55,7 @@ class BarsPanel(Panel[Member]):
 
     KIND: ClassVar[str] = "load"
     WHOLE_BAND: ClassVar[bool] = False
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("right,plus,equals_sign", "screen.nudge(1)", "Grow the share", show=False, id="load.grow"),
-        Binding("left,minus", "screen.nudge(-1)", "Shrink the share", show=False, id="load.shrink"),
-        Binding("shift+right", f"screen.nudge({BIG_STEP})", "Grow in a bigger step", show=False, id="load.grow_more"),
-        Binding(
-            "shift+left", f"screen.nudge({-BIG_STEP})", "Shrink in a bigger step", show=False, id="load.shrink_more"
-        ),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = share_bindings("load", BIG_STEP)
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)

@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Final
 
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.message import Message
 
 from mpstui.core.late import dataclass
 from mpstui.core.model import Device
 from mpstui.core.text import PRIORITIES, PRIORITY_WORDS
 from mpstui.load.types import KERNELS
-from mpstui.ui.form import Form, FormField, after
+from mpstui.ui.form import Form, FormField, after, value_bindings
 from mpstui.ui.lines import Line
 from mpstui.ui.load.presets import PRESETS, Preset, apply
 from mpstui.ui.load.setup import MOST_CLIENTS, STEADY, WAYS, Setup
@@ -70,13 +70,7 @@ class FieldsPanel(Form):
 
     FIELDS: ClassVar[tuple[FormField, ...]] = FIELDS
     MOST: ClassVar[int] = 120
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("right,plus,equals_sign", "change(1)", "Next value", show=False, id="load.next"),
-        Binding("left,minus", "change(-1)", "Previous value", show=False, id="load.previous"),
-        Binding("shift+right", "change(10)", "Ten values on", show=False, id="load.next10"),
-        Binding("shift+left", "change(-10)", "Ten values back", show=False, id="load.previous10"),
-        Binding("backspace", "erase", "Erase", show=False, id="load.erase"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = value_bindings("load", 10)
 
     @dataclass
     class Changed(Message):

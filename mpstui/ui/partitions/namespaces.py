@@ -25,6 +25,8 @@ from mpstui.ui.typeahead import opens
 _CREATE_SERVER: Final = "v3_server_create"
 _CREATE: Final = "v3_namespace_create"
 _CREATE_PARTITION: Final = "v3_partition_create"
+_OF_SERVER: Final = "The server's limits apply to its default namespace only."
+_OF_SPACE: Final = "Its percentage overrides a client's own; a client's own memory limit can only lower its limit."
 _DEVICE: Final = 20
 """Cells of a device's index and name: ``GPU 0 H100 80GB HBM3``."""
 
@@ -158,8 +160,7 @@ def export_of(row: Level) -> str:
     """What a program has to have in its environment."""
     if row.part is not None:
         return export_line("CUDA_MPS_SM_PARTITION", row.part.visible_uuid)
-    place = row.space.pipe_dir if row.space is not None else row.server.pipe_dir
-    return export_line("CUDA_MPS_PIPE_DIRECTORY", place)
+    return export_line("CUDA_MPS_PIPE_DIRECTORY", (row.space or row.server).pipe_dir)
 
 
 def about(row: Level | None, daemon: Daemon | None, snapshot: Snapshot | None) -> list[Para]:
@@ -174,22 +175,10 @@ def about(row: Level | None, daemon: Daemon | None, snapshot: Snapshot | None) -
         on_device = Para(f"device: {device_words(row.part.device, daemon, snapshot, uuid=True)}")
         rule = "For a client of the server that names it; others do not get these SMs."
         said = [Para(export_of(row), "accent"), on_device, Para(rule, "dim"), *_more(row.part.more)]
-    elif row is not None and row.space is not None:
-        rule = "Its percentage overrides a client's own; a client's own memory limit can only lower its limit."
-        said = [
-            Para(export_of(row), "accent"),
-            _devices(row, daemon, snapshot),
-            Para(rule, "dim"),
-            *_more(row.space.more),
-        ]
     elif row is not None:
-        rule = "The server's limits apply to its default namespace only."
-        said = [
-            Para(export_of(row), "accent"),
-            _devices(row, daemon, snapshot),
-            Para(rule, "dim"),
-            *_more(row.server.more),
-        ]
+        rule = _OF_SERVER if row.space is None else _OF_SPACE
+        more = _more((row.space or row.server).more)
+        said = [Para(export_of(row), "accent"), _devices(row, daemon, snapshot), Para(rule, "dim"), *more]
     if node is not None:
         said += [Para(f"not understood: {line}", "warn") for line in node.not_understood]
         said += [Para(f"{what} list not read: {why}", "warn") for what, why in node.not_read.items()]

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, Final, Literal
 
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 
 from mpstui.core.late import dataclass
 from mpstui.core.text import UNKNOWN, format_percentage, format_size, plural, printable
 from mpstui.plan.types import PlanTarget, Share
 from mpstui.plan.whatif import TenantRow
+from mpstui.ui.form import share_bindings
 from mpstui.ui.lines import Line, fit, fit_line
 from mpstui.ui.panel import Panel
 from mpstui.ui.plan.draft import BIG_STEP, Picture
@@ -61,14 +62,7 @@ class SharesPanel(Panel[Bar]):
 
     KIND: ClassVar[str] = "share"
     WHOLE_BAND: ClassVar[bool] = False
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("right,plus,equals_sign", "screen.nudge(1)", "Grow by the hardware's step", show=False, id="plan.grow"),
-        Binding("left,minus", "screen.nudge(-1)", "Shrink by the hardware's step", show=False, id="plan.shrink"),
-        Binding("shift+right", f"screen.nudge({BIG_STEP})", "Grow in a bigger step", show=False, id="plan.grow_more"),
-        Binding(
-            "shift+left", f"screen.nudge({-BIG_STEP})", "Shrink in a bigger step", show=False, id="plan.shrink_more"
-        ),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = share_bindings("plan", BIG_STEP, " by the hardware's step")
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)

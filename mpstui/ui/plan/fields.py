@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import ClassVar, Final
 
 from rich.cells import cell_len
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.message import Message
 
 from mpstui.core.late import dataclass
@@ -16,7 +16,7 @@ from mpstui.core.text import printable
 from mpstui.plan import amounts
 from mpstui.plan.amounts import PlanError, limit_text
 from mpstui.plan.types import STRATEGIES, Strategy
-from mpstui.ui.form import Form, FormField, after
+from mpstui.ui.form import Form, FormField, after, value_bindings
 from mpstui.ui.lines import Line
 from mpstui.ui.plan.draft import Draft, MemoryChoice, picture, regroup, with_clients, with_memory, with_strategy
 
@@ -58,13 +58,7 @@ class PlanFields(Form):
     """Holds the :class:`Draft`."""
 
     FIELDS: ClassVar[tuple[FormField, ...]] = FIELDS
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("right,plus,equals_sign", "change(1)", "Next value", show=False, id="plan.next"),
-        Binding("left,minus", "change(-1)", "Previous value", show=False, id="plan.previous"),
-        Binding("shift+right", "change(4)", "Four values on", show=False, id="plan.next4"),
-        Binding("shift+left", "change(-4)", "Four values back", show=False, id="plan.previous4"),
-        Binding("backspace", "erase", "Erase", show=False, id="plan.erase"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = value_bindings("plan", 4)
 
     @dataclass
     class Changed(Message):
