@@ -353,6 +353,8 @@ class Column(Generic[T]):
     """Whether the largest comes first."""
     hidden: bool = False
     """Whether it is only shown where it was asked for."""
+    least: int = 0
+    """Cells of the list below which it is only shown where it was asked for."""
     total: Total | None = None
     """What it comes to over several of them; None: nothing can be added up."""
 
@@ -936,7 +938,7 @@ CLIENT: Final[Thing[Client]] = Thing(
             "where", "where", TEXT, lambda c, v: (c.where.text() or None) if c.where else None, null=True,
             about="Its batch job, pod, container or systemd unit, by its cgroups. Where its user or a container may "
             "have made the name up, it begins with “claims”.",
-            column=Column(105, 22, 5, "WHERE", hidden=True),
+            column=Column(105, 22, 5, "WHERE", least=180),
             detail=Detail("process", 55, facts=_where_facts), searched=True,
         ),
         Field(
@@ -2494,6 +2496,10 @@ def _suspect_facts(event: Event, view: View) -> Iterable[Fact]:
         yield Fact("", "The screen Suspects tells which of them were at the other faults too.")
 
 
+_VALUES: Final = {"command": "control command"}
+"""What a value of an event is called in its details, where its name is that of another thing there too."""
+
+
 def _known(label: str, value: object) -> tuple[Fact]:
     return (Fact(label, UNKNOWN if value is None or value == "" else str(value)),)
 
@@ -2538,7 +2544,7 @@ EVENT: Final[Thing[Event]] = Thing(
                 "event", 100,
                 facts=lambda e, v: (
                     *_known("devices", ", ".join(gpu_name(v, uuid) for uuid in e.devices)),
-                    *(Fact(name, value or UNKNOWN) for name, value in e.values.items()),
+                    *(Fact(_VALUES.get(name, name), value or UNKNOWN) for name, value in e.values.items()),
                 ),
             ),
         ),
@@ -2760,7 +2766,11 @@ def lay_out(
         fields = {each.id: each for each in possible_columns(thing)}
         wanted = [(fields[one.id], one.width) for one in chosen if one.id in fields]
     else:
-        wanted = [(each, 0) for each in thing.columns() if each.column is not None and not each.column.hidden]
+        wanted = [
+            (each, 0)
+            for each in thing.columns()
+            if each.column is not None and not each.column.hidden and width >= each.column.least
+        ]
     columns = [
         (each, column, cells)
         for each, cells in wanted

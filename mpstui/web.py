@@ -330,7 +330,7 @@ class WebServer(Server):
             return _refusal(401, "Open the address that mpstui web has printed: it has a token in it.")
         self._know(request)
         if request.path == "/ws" and told is None:
-            return _refusal(403, "A browser says which page asks.")
+            return _refusal(403, "The request does not say which page sent it: use a browser.")
         return await handler(request)
 
     async def _head(self, request: web.Request, response: web.StreamResponse) -> None:

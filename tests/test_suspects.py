@@ -47,7 +47,7 @@ def test_a_tie_is_said_to_be_one() -> None:
 
 def test_one_fault_tells_nobody_apart() -> None:
     ranking = rank([fault(1, (11, BOB, "python a.py"), (12, ALICE, "python b.py"), named=11)])
-    assert ranking.sentence.startswith("One fault so far, which may be of any that was there: alice")
+    assert ranking.sentence.startswith("One fault so far; any client that was there may have made it: alice")
     assert rank([]).sentence == "No fatal fault is in the history."
 
 

@@ -255,7 +255,7 @@ def _offer_way_back(
         return []
     if not getattr(options, "go_back", False):
         if not sys.stdin.isatty():
-            tell("to go back:")
+            tell("to set the earlier values again:")
             for report in reversed(reports):
                 for step in reversed(report.done):
                     tell(f"  {undo_line(step)}")
@@ -263,7 +263,7 @@ def _offer_way_back(
         if getattr(options, "json", False):
             for line in (line for report in reports for line in report.lines()):
                 tell(line)
-        if not agreed("go back to what was before?"):
+        if not agreed("set the earlier values again?"):
             return []
     ways = [
         way_of(node.do(GoBack().request(report), tell, snapshot=snapshot), report)

@@ -120,7 +120,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--repeats", type=whole(1, 100), default=3, metavar="N", help="default 3")
     parser.add_argument(
-        "--seconds", type=between(0.1, 86400), default=1.0, metavar="S", help="of one window (default 1)"
+        "--seconds", type=between(0.1, 86400), default=1.0, metavar="S", help="length of one measurement (default 1)"
     )
     parser.add_argument(
         "--device", metavar="DEV", help="a UUID, its first characters, or NVML's index (default: the first)"

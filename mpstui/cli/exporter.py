@@ -203,7 +203,7 @@ async def _write_again(options: argparse.Namespace, metrics: Metrics, seen: list
         if seen:
             status = await asyncio.to_thread(_write, options.textfile, metrics, quiet=before != 0)
             if before and not status:
-                print("mpstui: the file is written again", file=sys.stderr, flush=True)
+                print("mpstui: the file can be written again", file=sys.stderr, flush=True)
             before = status
         await asyncio.sleep(options.every if seen else 0.1)
 

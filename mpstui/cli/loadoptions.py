@@ -126,7 +126,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seconds", type=between(0.1, 86400), metavar="S", help="default 10; a program runs to its end"
     )
-    parser.add_argument("--mps", choices=("on", "off"), default="on", help="off: beside the daemon (default on)")
+    parser.add_argument(
+        "--mps", choices=("on", "off"), default="on", help="off: the clients compute without MPS (default on)"
+    )
     parser.add_argument("--private", action="store_true", help="in a daemon of its own, started for this run")
     parser.add_argument("--endanger-others", action="store_true", help="allow what harms other clients")
     parser.add_argument("--yes", action="store_true", help="do not ask where others' clients are on the daemon")

@@ -281,7 +281,9 @@ def _add_sim(commands: Any, node: LateParser) -> None:
         "serve", help="run a simulated node until interrupted", epilog="example: mpstui sim serve /tmp/node"
     )
     serve.add_argument("directory", type=_directory, metavar="DIR", help="its pipe directory, for --pipe-dir")
-    serve.add_argument("--scenario", metavar="NAME", help="the scenario: which clients come and go (default: demo)")
+    serve.add_argument(
+        "--scenario", metavar="NAME", help=f"which clients there are: {', '.join(NODES)} (default: demo)"
+    )
     serve.add_argument(
         "--static", action="store_true", help="with static SM partitions, as documented (the scenario “static”)"
     )

@@ -102,9 +102,14 @@ def _add_plan(plan: argparse.ArgumentParser) -> None:
         help=f"{', '.join(MEASURABLE)}; given twice: what they cost each other",
     )  # fmt: skip
     measured.add_argument("--command", dest="program", metavar="CMD", help="a program, run from start to end")
-    measured.add_argument("--repeats", type=whole(1, 100), metavar="N", help="of each measurement (default 3)")
     measured.add_argument(
-        "--seconds", type=between(0.3, 600), metavar="S", help="of one window (default 1); all of --from-activity"
+        "--repeats", type=whole(1, 100), metavar="N", help="how often each measurement is made (default 3)"
+    )
+    measured.add_argument(
+        "--seconds",
+        type=between(0.3, 600),
+        metavar="S",
+        help="length of one measurement (default 1); with --from-activity, how long it looks",
     )
     measured.add_argument("--shared", action="store_true", help="in the daemon that runs, not in one of its own")
     activity = plan.add_argument_group("shares from activity: who launched how much, and held how much memory")
@@ -114,7 +119,7 @@ def _add_plan(plan: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     activity.add_argument("--by", choices=BYS, help="who is one tenant; default: container, else user, else process")
     plan.add_argument(
-        "--static", action="store_true", help="in whole chunks of a daemon with static SM partitions, as it tells them"
+        "--static", action="store_true", help="for a daemon with static SM partitions: divide in whole chunks"
     )
     plan.add_argument("--json", action="store_true", help="print JSON")
     _add_exports(plan)

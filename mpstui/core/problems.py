@@ -115,8 +115,8 @@ KINDS: Final[Mapping[str, Mapping[Severity, Words]]] = {
     },
     "bridge": {
         "info": Words(
-            "A client joins clients on devices that are separate without it.",
-            "A fault on either side takes both. Keep it to one device, or the others off its devices.",
+            "A client computes on several devices, so that one fault can end the GPU work on all of them.",
+            "Keep it to one device, or keep other clients off its devices.",
         )
     },
     "terminated": {

@@ -80,7 +80,7 @@ class Ranking(NamedTuple):
         who = "; ".join(each.text for each in leaders[:_LEADERS])
         who += f"; and {len(leaders) - _LEADERS} more" if len(leaders) > _LEADERS else ""
         if count == 1:
-            return f"One fault so far, which may be of any that was there: {who}. A second fault can tell more."
+            return f"One fault so far; any client that was there may have made it: {who}. A second fault can tell more."
         best, rest = leaders[0].most, [each.most for each in self.ranked if each.most < leaders[0].most]
         text = f"In {best} of {count} faults: {who}"
         if len(leaders) > 1:

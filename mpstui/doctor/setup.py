@@ -267,12 +267,12 @@ def activity(facts: Facts) -> Iterator[Finding]:
         return
     how, why = facts.counting
     if why is None:
-        yield Finding("activity", "ok", "launches", f"those of single clients can be counted, by {how}")
+        yield Finding("activity", "ok", "launches", f"kernel launches can be counted for each client, by {how}")
     elif how:
-        text = f"those of few clients can be counted, by {how}; for more, BPF has to be permitted: {why}"
+        text = f"kernel launches can be counted for a few clients, by {how}; for more, BPF has to be permitted: {why}"
         yield Finding("activity", "ok", "launches", text)
     else:
-        text = f"those of single clients cannot be counted: {why}"
+        text = f"kernel launches cannot be counted for each client: {why}"
         yield Finding("activity", "unknown", "launches", text, "On a kernel from 4.17 on, run mpstui as root.")
 
 

@@ -206,9 +206,8 @@ class Viewer:
                 shown = printable(text, 40)
                 return f"“{shown}” is no time: write 21:29, 21:29:12, 2026-11-20 21:29 or 10m (before the end)"
             if not span[0] - 1 <= wanted <= span[1] + 1:
-                return (
-                    f"no record of {_told(wanted, span)}: it goes from {_told(span[0], span)} to {_told(span[1], span)}"
-                )
+                first, last = (_told(edge, span) for edge in span)
+                return f"no record of {_told(wanted, span)}: the record is from {first} to {last}"
             return await self._go(wanted)
 
     async def to_end(self) -> str | None:

@@ -553,11 +553,14 @@ def _of_server(server: Server, daemon: Daemon) -> Iterable[Problem]:
             remedy = KINDS["fault"]["warning"].remedy
             if (why := daemon.lacking("get_server_status")) is not None:
                 remedy = (
-                    f"End nobody for it on the log's word alone: get_server_status, which would bear it out, is {why}."
+                    f"End nobody for it on the log's word alone: get_server_status, which would confirm it, is {why}."
                 )
         yield problem("error" if not fault or fault.confirmed else "warning", "fault", subject, text, remedy)
     for client in bridges(server):
-        text = f"Client {client.pid} joins clients on {len(client.device_uuids)} devices that are separate without it."
+        text = (
+            f"Client {client.pid} computes on {len(client.device_uuids)} devices, "
+            "so that one fault can end the GPU work on all of them."
+        )
         yield problem("info", "bridge", f"client {client.pid}", text)
     for client in server.clients:
         if client.state == "TERMINATED":

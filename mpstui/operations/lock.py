@@ -127,7 +127,7 @@ async def turn(pipe_dir: Path, speaker: Speaker, wait: float | None = None) -> A
         finally:
             os.close(fd)
         if time.monotonic() >= deadline:
-            raise NoTurn("its lock is exchanged again and again", busy=True)
+            raise NoTurn("its lock file is replaced again and again", busy=True)
 
 
 async def _lock(fd: int, deadline: float) -> None:

@@ -50,7 +50,7 @@ def left_out(action: str, daemon: Daemon) -> str | None:
         unsaid = "server.log tells of a fault, and the daemon has not been heard to say so"
         why = daemon.lacking("get_server_status")
         return (
-            f"server.log tells of a fault, and get_server_status, which would bear it out, is {why}" if why else unsaid
+            f"server.log tells of a fault, and get_server_status, which would confirm it, is {why}" if why else unsaid
         )
     if action == "unblock" and (why := _nobody_to_end(daemon.condition)) is not None:
         return why

@@ -138,6 +138,6 @@ def window_text(seconds: int) -> str:
 
 
 def peak(values: Sequence[float | None], unit: str) -> str:
-    """The largest of what is shown, ``at most 97 %``; ``—`` where nothing is known."""
+    """The largest of what is shown, ``max 97 %``; ``—`` where nothing is known."""
     known = [value for value in values if value is not None]
-    return f"≤{max(known):.0f}{unit}" if known else UNKNOWN
+    return f"max {max(known):.0f}{unit}" if known else UNKNOWN

@@ -87,8 +87,8 @@ class SideScreen(StyledScreen):
         self.keys.show(
             [
                 *self.hints(),
-                KeyHint(self.k(self.BACK, "Esc"), "Back", "back", 7),
-                KeyHint(self.k("help", "?"), "Help", "app.show_help", 5),
+                KeyHint(self.k(self.BACK, "Esc"), "Back", "back", 10),
+                KeyHint(self.k("help", "?"), "Help", "app.show_help", 10),
             ]
         )
 

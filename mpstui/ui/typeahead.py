@@ -195,7 +195,7 @@ class Typeahead:
 
     def dropped(self, shown: str) -> None:
         """Tell it."""
-        text = f"Dropped: {shown}. Typed before what is on the screen now was seen."
+        text = f"Dropped: {shown}. It was typed before this screen was there."
         self._app.notify(text, title="Keys", timeout=4, markup=False)
 
     async def _deliver(self, event: events.Event) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from dialog_host import HOSTILE, NOW, PIPE, UUIDS, FakeRunner, Host, client, held, node
 from textual.screen import Screen
@@ -39,6 +41,12 @@ def test_a_client_with_all_that_is_known():
     assert value(rows, "outdated").startswith("⟳ connected before")
     assert "2.0 GiB of 2.0 GiB  ▲ nearly full" in value(rows, "GPU 0 NVIDIA H100 80GB HBM3")
     assert value(rows, "container") == "—"
+
+
+def test_the_command_of_a_client_and_the_one_that_the_daemon_was_given_have_two_names():
+    asked = Event("terminate_requested", NOW, PIPE, pid=4011, command="train", values={"command": "terminate_client"})
+    _title, rows = rows_of(replace(node(), events=(asked,)), "event", asked.key)
+    assert (value(rows, "command"), value(rows, "control command")) == ("train", "terminate_client")
 
 
 def test_a_clients_last_events_are_its_own():

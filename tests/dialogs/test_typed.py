@@ -8,7 +8,7 @@ from ui.snapshots import GPU1, OTHER_PIPE, clients, rich, server
 
 from mpstui.operations.registry import ON_OVERVIEW
 from mpstui.ui.dialogs import ChangeForm, HarmConfirm
-from mpstui.ui.dialogs.command_words import commands, names
+from mpstui.ui.dialogs.command_words import commands, names, views
 
 PERCENT = "set_active_thread_percentage"
 
@@ -58,6 +58,16 @@ def test_what_is_not_understood_opens_nothing_and_is_named(text: str) -> None:
     found = [each for each in meant(text) if each.operation and each.text.startswith(text.strip())]
     assert found == []
     assert any("“" in each.help for each in meant(text))
+
+
+def test_a_daemon_and_a_view_that_are_not_there_are_named_with_those_that_are() -> None:
+    (told,) = meant("daemon nowhere")
+    assert told.pipe_dir is None
+    assert told.help.startswith("no daemon has “nowhere” in its directory; there are: /")
+    choices = {"sort": [("pid", "its process"), ("mem", "its memory")], "find": []}
+    (wrong,) = views("sort colour", choices)
+    assert (wrong.view, wrong.help) == (None, "“colour” is not known here; there are: pid, mem")
+    assert [each.view for each in views("sort m", choices)] == [("sort", "mem")]
 
 
 def test_every_operation_of_the_overview_has_a_name_and_none_has_anothers() -> None:

@@ -89,7 +89,7 @@ def test_a_recording_plays_stands_steps_and_ends(tape) -> None:
         assert viewer.snapshot.past.at == int(first + 2)
         for wrong in ("99:99", "", "noon", "10:61", "@nan", "@inf", "@1e99", "9" * 400, "\x1b"):
             assert await viewer.jump(wrong) is not None
-        assert "no record of 2020-01-01 10:00:00: it goes from" in await viewer.jump("2020-01-01 10:00")
+        assert "no record of 2020-01-01 10:00:00: the record is from" in await viewer.jump("2020-01-01 10:00")
         assert viewer.snapshot.past.at == int(first + 2)
         assert viewer.toggle()
         assert viewer.snapshot.past.playing

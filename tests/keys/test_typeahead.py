@@ -23,7 +23,7 @@ from mpstui.ui.dialogs.confirm import HarmConfirm
 from mpstui.ui.typeahead import OPENING
 
 SIZE = (160, 48)
-WHY = "Typed before what is on the screen now was seen."
+WHY = "It was typed before this screen was there."
 
 
 def type_at_once(pilot: Pilot[Any], *keys: str, at: float | None = None) -> None:

@@ -77,7 +77,7 @@ async def test_a_fault_that_no_command_can_bear_out_is_said_so(tmp_path: Path, m
         daemon = await watched.until(lambda d: d.servers and d.servers[0].fault)
         assert not daemon.servers[0].fault.confirmed
         (problem,) = [p for p in watched.collector.snapshot.problems if p.code == "fault"]
-        assert "get_server_status, which would bear it out, is not in driver 535" in problem.remedy
+        assert "get_server_status, which would confirm it, is not in driver 535" in problem.remedy
         assert "not in driver 535" in (left_out("end_lost_clients", daemon) or "")
         assert targets("end_lost_clients", daemon) == ()
         await watched.collector.stop()

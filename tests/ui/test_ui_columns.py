@@ -67,7 +67,11 @@ async def test_a_column_that_there_is_no_room_for_is_told() -> None:
     app = make_app(one_daemon())
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.press("f2")
+        await pilot.pause()
         assert "no room" not in text_of(app)
+        assert text_of(app).splitlines()[-1].split() == (
+            ["Space", "show/hide", "<>", "move", "+-", "width", "s", "sort", "0", "usual", "Esc", "close", "?", "Help"]
+        )
         while {"pid", "user", "device_uuids", "active_thread_percentage"} <= set(shown(app)):
             rows = app.screen.panel.rows
             app.screen.panel.move_to(next(number for number, row in enumerate(rows) if not row.shown))

@@ -91,6 +91,7 @@ async def test_where_there_is_room_the_history_is_shown_and_its_length_chosen() 
             app.history.take(at(second, float(second % 100)))
         text = await push(pilot, at(121, 40.0))
         assert "5 min" in text
+        assert " max 96 %" in text, "the largest mean"
         for label in ("power", "clients"):
             assert label in text
         assert "█" in text
@@ -108,7 +109,13 @@ async def test_on_a_small_screen_the_history_is_there_where_the_devices_are_zoom
         assert "clients  " not in text_of(app).split("PID")[0].split("\n", 1)[1]
         await pilot.press("1", "z")
         await pilot.pause()
-        assert text_of(app).count("power") == 2
+        text = text_of(app)
+        assert text.count("power") == 2
+        times = [line.split() for line in text.splitlines() if "min ago" in line]
+        assert times == [["time", "5", "min", "ago", "now", "-", "+"]] * 2, "which time it is, where no frame says so"
+        await pilot.press("minus")
+        await pilot.pause()
+        assert "1 min ago" in text_of(app)
 
 
 def test_what_a_client_had_is_kept_by_tens_of_seconds_and_not_for_ever() -> None:
@@ -134,7 +141,8 @@ def test_where_there_is_room_the_rows_show_what_was_before(width: int, shown: bo
         trends.take(at * 10.0, [client(0, gpu_memory={GPU0: size << 30}, cpu_percent=25.0 * size)])
     view = replace(View.of(one_daemon(), daemon()), trends=trends)
     columns = {each.id: room for each, room in lay_out(CLIENT, view, width - 2, 3, stretch=True)}
-    assert len(columns) == 10 + shown, "no column goes for it"
+    assert len(columns) == 10 + shown + (width == 200), "no column goes for it"
+    assert ("where" in columns) is (width == 200)
     for name, bars in (("gpu_memory", "▃▄▇"), ("cpu_percent", "▃▄▇")):
         line = CLIENT[name].cell(one, view, columns[name])
         assert (bars in "".join(text for text, _ in line)) is shown, name

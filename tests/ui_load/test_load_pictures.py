@@ -48,7 +48,9 @@ async def mixed(pilot) -> None:
     supervisor = await running(pilot, "right", "right", "right", "down", "down", "4")
     minute(pilot.app.load)
     text = "CUDA error 700: an illegal memory access; with MPS any client of the device may have made it"
-    supervisor.say(1, state="failed", error=WorkerError(f"{text} (cuEventSynchronize)", "see the events for whose"))
+    supervisor.say(
+        1, state="failed", error=WorkerError(f"{text} (cuEventSynchronize)", "mpstui suspects names who was there")
+    )
     supervisor.say(
         3, state="restarting", figure=None, notes=("restarted: a change of limits reaches new clients only",)
     )

@@ -55,11 +55,11 @@ async def test_a_client_that_joins_groups_is_marked_and_what_it_would_be_without
         (row,) = [line for line in text.splitlines() if "3001" in line and "●" in line]
         assert "●━━━" in row
         assert "⋈ joins" in row
-        assert "Client 3001 joins groups: without that one 3000 would be lost alone." in said(app)
+        assert "Client 3001 connects groups: without it 3000 would be lost alone." in said(app)
         await pilot.press("n")
         assert app.screen.client.key == B
         await pilot.pause()
-        assert "It joins groups that are apart without it: 3000, 3002." in said(app)
+        assert "It connects groups that share no GPU without it: 3000, 3002." in said(app)
 
 
 async def test_it_opens_at_the_client_under_the_cursor_and_stays_with_it() -> None:

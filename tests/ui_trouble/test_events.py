@@ -93,7 +93,10 @@ async def test_the_filter_takes_client_kind_time_and_text(typed, left) -> None:
 async def test_the_line_that_is_typed_into_has_the_footer(key: str, enter: str) -> None:
     app = trouble_app(with_events())
     async with app.run_test(size=(80, 24)) as pilot:
-        await pilot.press("E", key)
+        await pilot.press("E")
+        await pilot.pause()
+        assert text_of(app).splitlines()[-1].rstrip().endswith("Esc Back  ? Help"), "the way out, and what there is"
+        await pilot.press(key)
         await pilot.pause()
         footer = text_of(app).splitlines()[-1]
         assert enter in footer

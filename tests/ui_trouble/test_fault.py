@@ -122,8 +122,10 @@ async def test_the_notes_go_to_the_clipboard_one_by_one_and_together() -> None:
 
 async def test_one_or_all_are_asked_for_by_identity_and_who_runs_on_never() -> None:
     app = trouble_app(faulted(A, B, C))
-    async with app.run_test(size=SIZE) as pilot:
-        await pilot.press("exclamation_mark", "j", "x")
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("exclamation_mark", "j")
+        assert text_of(app).splitlines()[-1].rstrip().endswith("Esc Back  ? Help")
+        await pilot.press("x")
         assert isinstance(app.screen, HarmConfirm)
         assert app.screen.clients == (B,)
         await pilot.press("escape", "e")

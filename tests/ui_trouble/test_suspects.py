@@ -58,7 +58,7 @@ async def test_another_fault_decides_while_the_screen_is_open() -> None:
     app = trouble_app(shown())
     async with app.run_test(size=(160, 48)) as pilot:
         await pilot.press("B")
-        assert "One fault so far, which may be of any that was there" in said(app)
+        assert "One fault so far; any client that was there may have made it" in said(app)
         again = LATEST._replace(time=LATEST.time + 5, raw="again", suspects=NOW_HIT[1:2])
         await push(pilot, replace(shown(), events=(LATEST, again)))
         assert "In 2 of 2 faults: bob, vllm serve llama; nobody else in more than 1." in said(app)

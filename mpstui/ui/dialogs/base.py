@@ -136,7 +136,7 @@ class Dialog(StyledScreen, ModalScreen[None]):
         if self.is_mounted and isinstance(button := self.focused, Push):
             parts = [(key, self._on_button(button, key, text)) for key, text in parts]
         hints = [KeyHint(key, text, _DOES.get(key, "none"), _KEEPS.get(key, 6)) for key, text in parts]
-        self.keys.show([*hints, *([KeyHint("?", "Help", "app.show_help", 5)] if self.HELPED else [])])
+        self.keys.show([*hints, *([KeyHint("?", "Help", "app.show_help", 8)] if self.HELPED else [])])
 
     def _on_button(self, button: Push, key: str, text: str) -> str:
         """What a key does on a button: its own name for Enter, and for Tab the button that it leads to."""

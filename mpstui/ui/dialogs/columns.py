@@ -137,9 +137,9 @@ class ColumnList(Panel[ColumnChoice]):
             self.set_rows(self.rows, context=self.sort)
 
     def action_usual(self) -> None:
-        usual = [(each.id, 0) for each in CLIENT.columns() if each.column is not None and not each.column.hidden]
-        self.set_rows(self._wishes(usual), context=self.sort)
         self._take([])
+        there = self._fit_now()
+        self.set_rows(self._wishes([(each.id, 0) for each in CLIENT.columns() if each.id in there]), context=self.sort)
 
 
 def _at(each: Field[Any]) -> int:
@@ -160,7 +160,7 @@ class ColumnsDialog(Dialog):
     def compose(self) -> ComposeResult:
         yield self.frame(
             "Columns of the clients",
-            "Space show/hide · < > move · + - width · s sort · 0 the usual ones · Esc close",
+            "Space show/hide · <> move · +- width · s sort · 0 usual · Esc close",
             self.panel,
         )
 

@@ -3,7 +3,7 @@ come next at each word. Pure: nothing is carried out here, each opens the dialog
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -64,6 +64,8 @@ VIEWS: Final = {
     "find": "go to the next client that matches: find train",
 }
 """The commands that change what is shown, and nothing on the node."""
+_NAMED: Final = 6
+"""Words that are told where another one was typed."""
 
 
 def views(text: str, words: Mapping[str, Sequence[tuple[str, str]]]) -> Iterator[Typed]:
@@ -77,9 +79,11 @@ def views(text: str, words: Mapping[str, Sequence[tuple[str, str]]]) -> Iterator
             continue
         if not choices and rest:
             yield Typed(f"{each} {rest}", VIEWS[each], view=(each, rest))
-        for word, about in sorted(choices, key=lambda pair: pair[0].lower() != rest.lower()):
-            if word.lower().startswith(rest.lower()):
-                yield Typed(f"{each} {word}", about, view=(each, word))
+        fitting = [pair for pair in choices if pair[0].lower().startswith(rest.lower())]
+        for word, about in sorted(fitting, key=lambda pair: pair[0].lower() != rest.lower()):
+            yield Typed(f"{each} {word}", about, view=(each, word))
+        if choices and not fitting:
+            yield Typed(f"{each} {rest}", f"“{rest}” is not known here; {_there_are(word for word, _ in choices)}")
 
 
 def _daemons(text: str, snapshot: Snapshot | None) -> Iterator[Typed]:
@@ -87,10 +91,19 @@ def _daemons(text: str, snapshot: Snapshot | None) -> Iterator[Typed]:
     if snapshot is None or not (text.startswith("daemon ") or (text and "daemon".startswith(text))):
         return
     wanted = text.partition(" ")[2].strip()
-    for each in snapshot.daemons:
-        place = path_text(each.pipe_dir)
-        if wanted in place.lower():
-            yield Typed(f"daemon {place}", "show this daemon", pipe_dir=each.pipe_dir)
+    places = {path_text(each.pipe_dir): each.pipe_dir for each in snapshot.daemons}
+    fitting = [place for place in places if wanted in place.lower()]
+    for place in fitting:
+        yield Typed(f"daemon {place}", "show this daemon", pipe_dir=places[place])
+    if wanted and not fitting:
+        yield Typed(f"daemon {wanted}", f"no daemon has “{wanted}” in its directory; {_there_are(places)}")
+
+
+def _there_are(words: Iterable[str]) -> str:
+    """What may be typed instead."""
+    known = list(words)
+    more = f" and {len(known) - _NAMED} more" if len(known) > _NAMED else ""
+    return f"there are: {', '.join(known[:_NAMED])}{more}" if known else "there is none"
 
 
 def _arguments(name: str, rest: str, operation: Operation, daemon: Daemon | None) -> Iterator[Typed]:

@@ -79,12 +79,18 @@ class DevicesPanel(Panel[Device]):
         cells = max(10, width - 24)
         readings = self._history.columns(row.uuid, self._window, cells, self._now)
         lines: list[Line] = []
-        for (name, label, top), rows in zip(METRICS, rows_of(self._lines_per_row - READINGS), strict=True):
+        room = self._lines_per_row - READINGS
+        axis = room > len(METRICS)
+        for (name, label, top), rows in zip(METRICS, rows_of(room - axis), strict=True):
             values = [None if reading is None else getattr(reading, name) for reading in readings]
             style = "meter-memory" if name == "memory" else "meter"
             for number, drawn in enumerate(spark(values, top, rows)):
                 said = (label, peak(values, _UNITS[name])) if number == 0 else ("", "")
-                lines.append(((f"    {said[0]:<8}", "dim"), (drawn, style), (f" {said[1]:>9} ", "dim")))
+                lines.append(((f"    {said[0]:<8}", "dim"), (drawn, style), (f" {said[1]:>10} ", "dim")))
+        if axis:
+            since = f"{window_text(self._window)} ago"
+            keys = ("           ", "dim") if self._framed else ("       - +  ", "key")  # a frame has them in its border
+            lines.append(((f"    {'time':<8}{since}{'now':>{cells - len(since)}}", "dim"), keys))
         return lines
 
     def key(self, row: Device) -> str:

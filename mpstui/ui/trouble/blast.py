@@ -165,7 +165,7 @@ class BlastScreen(ListScreen):
 
     panel: GraphPanel
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("n", "bridge", "Next client that joins groups", show=False, id="blast.bridge"),
+        Binding("n", "bridge", "Next client that connects groups", show=False, id="blast.bridge"),
         own_binding(operation("terminate_client"), "act('terminate_client')"),
         own_binding(operation("terminate_and_kill"), "act('terminate_and_kill')"),
         Binding("y", "copy", "Copy the text", show=False, id="copy"),
@@ -261,10 +261,10 @@ class BlastScreen(ListScreen):
 
     def own_hints(self) -> list[KeyHint]:
         nobody = unless(self.client, "there is no client")
-        joins = unless(any(row.joins for row in self.graph.rows), "no client joins two groups")
+        joins = unless(any(row.joins for row in self.graph.rows), "no client connects two groups")
         return [
             KeyHint("↑↓", "What if", "none", 8, nobody),
-            KeyHint(self.k("blast.bridge", "n"), "Next that joins", "bridge", 6, joins),
+            KeyHint(self.k("blast.bridge", "n"), "Next that connects", "bridge", 6, joins),
             KeyHint(
                 self.k("action.terminate_client", "t"),
                 "Terminate",
@@ -297,7 +297,7 @@ class BlastScreen(ListScreen):
         rows, at = self.graph.rows, self.client
         joining = [row.client.key for row in rows if row.joins]
         if not joining:
-            self.app.notify("no client joins two groups", markup=False, timeout=3)
+            self.app.notify("no client connects two groups", markup=False, timeout=3)
             return
         here = next((n for n, row in enumerate(rows) if at is not None and row.client.key == at.key), 0)
         later = (row.client.key for row in (*rows[here + 1 :], *rows[: here + 1]) if row.joins)
@@ -339,13 +339,13 @@ def _joining(server: Server, client: Client, joining: Sequence[Client]) -> list[
             out.append(Para())
         if bridge.key == client.key:
             rest = [c for c in server.clients if c.key != client.key and c.device_uuids & client.device_uuids]
-            text = f"It joins groups that are apart without it: {_names(rest)}."
+            text = f"It connects groups that share no GPU without it: {_names(rest)}."
             text += " Keep it to one GPU, and a fault on one side stops there."
         else:
             others = tuple(c for c in server.clients if c.key != bridge.key)
             without = blast_radius(Server(server.key, clients=others), [client.key])
             left = f"only {_names(without)} would be lost with it" if without else f"{client.pid} would be lost alone"
-            text = f"Client {bridge.pid} joins groups: without that one {left}."
+            text = f"Client {bridge.pid} connects groups: without it {left}."
         out.append(Para(text, "warn", JOINS))
     return out
 

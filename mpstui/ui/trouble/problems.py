@@ -170,7 +170,7 @@ class ProblemsScreen(ListScreen):
             out.append(Para(f"{self.k(name, key)} in the overview {what}", "accent", "→"))
         out += [
             Para(),
-            Para("found by the check-up" if item.checked else "seen by watching; clears by itself", "dim", "·"),
+            Para("found by the check-up" if item.checked else "clears by itself", "dim", "·"),
         ]
         return item.code.replace("_", " "), out
 
