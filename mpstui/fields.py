@@ -40,6 +40,7 @@ from mpstui.core.cells import (
     status_mark,
     threads_text,
     with_indices,
+    with_short_uuids,
 )
 from mpstui.core.cells import SEVERITY as SEVERITY_MARKS
 from mpstui.core.gain import gain_of
@@ -2458,7 +2459,7 @@ def _clock_cell(event: Event, view: View, cells: int) -> Line:
 
 def _sentence_cell(event: Event, view: View, cells: int) -> Line:
     """The log's sentence with the user's name, and with indices in place of UUIDs. Where the cells are few it has less
-    of the command, before what happened is cut."""
+    of a UUID that NVML does not know, and of the command, before what happened is cut."""
     user = view.users.get(event.pid) if event.pid is not None else None
 
     def told(most: int) -> str:
@@ -2466,7 +2467,10 @@ def _sentence_cell(event: Event, view: View, cells: int) -> Line:
         return with_indices(text, view.indices)
 
     text = told(_COMMAND_IN_EVENT)
-    if event.command and (over := len(text) - cells) > 0:
+    if len(text) > cells and (shorter := with_short_uuids(text)) != text:
+        over = len(shorter) - cells
+        text = with_short_uuids(told(min(len(event.command or ""), _COMMAND_IN_EVENT) - max(0, over)))
+    elif event.command and (over := len(text) - cells) > 0:
         text = told(min(len(event.command), _COMMAND_IN_EVENT) - over)
     return ((text, "plain"),)
 

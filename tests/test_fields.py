@@ -302,3 +302,11 @@ def test_a_line_of_an_event_gives_up_its_command_before_what_happened_is_cut() -
         assert len(text) <= cells
         assert text.endswith("opened context 1 on GPU 0")
         assert ("python" in text) == (cells >= 54), (cells, text)
+    uuid = "GPU-bd233e8e-1c49-552d-af60-c5382e4a7500"
+    distant = event._replace(detail=f"client 18479 opened context 1 on {uuid}")
+    for cells in (58, 70, 80):
+        ((text, _),) = column.cell(distant, View(), cells)
+        assert len(text) <= cells
+        assert text.endswith(f"opened context 1 on {uuid[:12]}…"), "a UUID that NVML does not know gives way too"
+    ((whole, _),) = column.cell(distant, View(), 200)
+    assert whole.endswith(uuid)

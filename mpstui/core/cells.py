@@ -26,6 +26,8 @@ FAULT = ("✕ FAULT", "bad")
 FAULT_BY_LOG = ("▲ FAULT?", "warn")
 SEVERITY: Mapping[Severity, tuple[str, str]] = {"info": ("·", "dim"), "warning": ("▲", "warn"), "error": ("✕", "bad")}
 OUTDATED = "⟳"
+_SHORT_UUID = 12
+"""Characters that tell the devices of a node apart."""
 _UUID = pattern(r"\b(?:GPU|MIG)-[0-9A-Za-z/-]+")
 
 
@@ -101,6 +103,11 @@ def gpu_label(device_uuid: str, indices: Mapping[str, int | None]) -> str:
 def with_indices(text: str, indices: Mapping[str, int | None]) -> str:
     """``GPU 0`` in place of each UUID that NVML knows; nothing else of the text is touched."""
     return _UUID.sub(lambda m: m[0] if indices.get(m[0]) is None else f"GPU {indices[m[0]]}", text)
+
+
+def with_short_uuids(text: str) -> str:
+    """``GPU-bd233e8e…`` in place of each UUID."""
+    return _UUID.sub(lambda m: m[0] if len(m[0]) < _SHORT_UUID + 2 else f"{m[0][:_SHORT_UUID]}…", text)
 
 
 def gpus_text(client: Client, indices: Mapping[str, int | None]) -> str:

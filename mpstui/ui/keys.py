@@ -115,7 +115,7 @@ def _of_time(keymap: Mapping[str, str], past: Past | None, *, paused: bool) -> l
     freeze = shown_key(keymap, "pause", "F")
     if past is None:
         return [KeyHint(freeze, "Go on", "pause", 9) if paused else KeyHint(freeze, "Freeze", "pause", 3)]
-    back = "Now" if past.what == "PAST" else "End"
+    back = "Now" if past.what == "PAST" else "Last"
     return [
         KeyHint(freeze, "Stop" if past.playing else "Play", "pause", 3),
         KeyHint(shown_key(keymap, "past.now", "End"), back, "now", 9),

@@ -281,7 +281,8 @@ class Overview(WithPast, WithTrouble):
             for each in self._snapshot.problems
         ]
         daemon = self.daemon
-        if daemon and not daemon.explained and daemon.watch != "logs" and not problems:
+        now = self._snapshot.past is None  # nothing of the past is watched
+        if now and daemon and not daemon.explained and daemon.watch != "logs" and not problems:
             how = "watched by asking it again and again" if daemon.watch == "polling" else "not watched"
             text = f"{how}: {daemon.watch_detail}" if daemon.watch_detail else how
             problems.append(Problem("warning", "watch", path_text(daemon.pipe_dir), text, ""))

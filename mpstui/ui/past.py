@@ -112,7 +112,7 @@ class WithPast(StyledScreen):
             ):
                 keys = " ".join(shown_key(keymap, name, key) for name, key in zip(names, defaults, strict=True))
                 parts += [(f" {keys}", "key"), (f" {word}", "dim")]
-            parts += [(" End", "key"), (" now " if past.what == "PAST" else " end ", "dim")]
+            parts += [(" End", "key"), (" now " if past.what == "PAST" else " last ", "dim")]
             self.past_bar.show(past, tuple(parts))
         return (past is not None) + asks
 

@@ -112,7 +112,16 @@ async def test_the_keys_at_the_foot_lead_back_to_now_and_escape_does_too() -> No
         await pilot.press("escape")
         await until(pilot, lambda: machine.asked == [("end",)])
         recording = await push(pilot, replace(one_daemon(), past=past()))
-        assert "End End" in recording.splitlines()[-1]
+        assert "End Last" in recording.splitlines()[-1]
+        assert "End last" in recording
+        assert "● ok ·" in recording
+        quiet = replace(one_daemon(), past=past(what="LOGS"), problems=())
+        quiet = replace(quiet, daemons=(replace(quiet.daemons[0], watch="none"),))
+        logs = await push(pilot, quiet)
+        assert "● ok by its log" in logs.splitlines()[0], "no daemon has answered"
+        assert "not watched" not in logs
+        assert "not watched" in await push(pilot, replace(quiet, past=None))
+        await push(pilot, replace(one_daemon(), past=past()))
         await pilot.press("escape")
         await pilot.pause()
         assert len(machine.asked) == 1, "a recording has no now"
