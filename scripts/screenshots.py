@@ -12,6 +12,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import http.server
+import json
+import math
 import os
 import re
 import shlex
@@ -19,6 +22,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
+import time
+import urllib.parse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -186,6 +192,7 @@ FLEET = (
     View("fleet-filter", ("/", '"fault'), back=("escape", "escape")),
     View("fleet-problems", ("p",), back=("p",)),
 )
+FLEET_PROMETHEUS = (View("fleet-prometheus", ("G", "k", "h", "~in 6 h"), page=USUAL),)
 TOUR = (
     View("tour", back=(), page=USUAL),
     View("tour-2", ("f8",), back=(), settle=3),
@@ -227,6 +234,7 @@ PLACES = (
     Place("read-only", (View("read-only"), View("read-only-refused", ("K",))), command=("--read-only",)),
     Place("replay", REPLAY, None, ("replay", str(ROOT / "docs" / "recordings" / "fault.mps"), "--speed", "0")),
     Place("fleet", FLEET, None, ("fleet",), ready="nodes"),
+    Place("fleet-prometheus", FLEET_PROMETHEUS, None, ("fleet",), ready="nodes"),
     Place("tour", (FOURTH,), None, ("tour", "partitioning", "--demo"), ready="F8"),
     *(
         Place(
@@ -344,6 +352,9 @@ def open_place(place: Place, folder: Path) -> Iterator[list[str]]:
     if place.name == "fleet":
         with open_fleet(folder) as words:
             yield words
+    elif place.name == "fleet-prometheus":
+        with open_prometheus(folder) as words:
+            yield words
     elif place.serve is None:
         yield [*MPSTUI, *place.command]
     else:
@@ -390,6 +401,92 @@ def open_fleet(folder: Path) -> Iterator[list[str]]:
     ssh.write_text(f'#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done\n{answer} || {{ {away}; }}\n')
     ssh.chmod(0o755)
     yield [*MPSTUI, "fleet", "--hosts", ",".join((*HOSTS, "gpu-07", "gpu-08")), "--ssh", str(ssh)]
+
+
+class Sample(NamedTuple):
+    """One line of an exporter, as Prometheus has it."""
+
+    name: str
+    labels: dict[str, str]
+    value: float
+
+
+def samples(host: str, text: str) -> Iterator[Sample]:
+    """Those of a node, by the name that it has in the picture."""
+    for name, labels, value in re.findall(r"^(mps_\w+)(?:\{(.*)\})? (\S+)$", text, re.MULTILINE):
+        told = dict(re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', labels))
+        yield Sample(name, {**told, "Hostname": host, "job": "mpstui", "instance": f"{host}:9936"}, float(value))
+
+
+def answer(known: Sequence[Sample], query: str) -> list[Sample]:
+    """What Prometheus would answer to one of the questions of mpstui/fleet.py."""
+    if "max_over_time" in query:  # the one that does not answer was there ten minutes ago
+        where = {"Hostname": "gpu-07", "job": "mpstui", "instance": "gpu-07:9936"}
+        return [Sample("", where, time.time() - 600)]
+    if grouped := re.fullmatch(r"(sum|max|count) by \(([^)]*)\) \((.*)\)", query):
+        of = {"sum": sum, "max": max, "count": len}[grouped[1]]
+        groups: dict[tuple[tuple[str, str], ...], list[float]] = {}
+        for each in answer(known, grouped[3]):
+            key = tuple((name, each.labels[name]) for name in grouped[2].split(", ") if name in each.labels)
+            groups.setdefault(key, []).append(each.value)
+        return [Sample("", dict(key), float(of(values))) for key, values in groups.items()]
+    asked = re.fullmatch(r'(\w+)(?:\{(\w+)="([^"]*)"\})?(?: (==|>=|>) ([0-9.]+))?', query)
+    assert asked is not None, query
+    name, label, text, sign, bound = asked.groups()
+    fits = {None: lambda _: True, "==": float(bound or 0).__eq__, ">": float(bound or 0).__lt__,
+            ">=": float(bound or 0).__le__}[sign]  # fmt: skip
+    return [
+        each
+        for each in known
+        if each.name == name and (label is None or each.labels.get(label) == text) and fits(each.value) is True
+    ]
+
+
+def course(known: Sequence[Sample], query: str, start: float, end: float, step: float) -> list[list[object]]:
+    """A made-up course of six hours that ends with what the simulated node has now."""
+    name, host = re.findall(r'(mps_\w+)\{Hostname="([^"]*)"', query)[0]
+    now = sum(each.value for each in known if each.name == name and each.labels["Hostname"] == host)
+    points = round((end - start) / step)
+    shares = [0.55 + 0.4 * math.sin(n / 7) for n in range(points)] + [1.0]
+    return [[start + n * step, str(round(now * share))] for n, share in enumerate(shares)]
+
+
+@contextlib.contextmanager
+def open_prometheus(folder: Path) -> Iterator[list[str]]:
+    """The same nodes as their exporters told a Prometheus of them; what stands for it answers on this machine alone."""
+    known = [Sample("up", {"job": "mpstui", "instance": f"gpu-0{n}:9936"}, float(n < 7)) for n in range(1, 9)]
+    for host, scenario in HOSTS.items():
+        pipe_dir = folder / scenario
+        pipe_dir.mkdir()
+        with serve(pipe_dir, "--scenario", scenario):
+            command = [*MPSTUI, "exporter", "--textfile", "-", "--once", "--pipe-dir", str(pipe_dir)]
+            known += samples(host, subprocess.run(command, capture_output=True, check=False, text=True).stdout)
+
+    class Stand(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked = urllib.parse.parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
+            query = asked["query"][0]
+            if self.path.endswith("query_range"):
+                span = (float(asked[name][0]) for name in ("start", "end", "step"))
+                result = [{"metric": {}, "values": course(known, query, *span)}]
+            else:
+                found = answer(known, query)
+                result = [{"metric": each.labels, "value": [time.time(), str(each.value)]} for each in found]
+            body = json.dumps({"status": "success", "data": {"result": result}}).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None: ...
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Stand)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield [*MPSTUI, "fleet", "--prometheus", f"http://127.0.0.1:{server.server_port}"]
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 def every(out: Path, only: re.Pattern[str], sizes: Sequence[tuple[int, int]]) -> None:
