@@ -259,7 +259,7 @@ def test_where_the_second_daemon_refuses_the_first_is_taken_back_too(
     assert (status, f"{first}: as it should be\n  in force: default client priority" in out) == (5, True)
     assert f"{second}: only in part" in err
     assert f"{third}: not tried" in err
-    assert err.endswith(f"to go back:\n  mpstui set client-priority 0 --pipe-dir '{first}'\n")
+    assert err.endswith(f"to set the earlier values again:\n  mpstui set client-priority 0 --pipe-dir '{first}'\n")
 
 
 def test_a_plan_is_for_one_gpu_and_a_node_that_is_there(mpstui: Run, place: Path, started: Path) -> None:

@@ -146,6 +146,16 @@ async def test_details_follow_the_snapshot_and_scroll():
         assert "TERMINATED" in host.screen.query_one(Sheet).text
         await pilot.press("g")
         assert "Process" in text_of(host)
+        await pilot.press("slash", *"MEMORY lim", "enter")
+        await pilot.pause()
+        found = [row.label for row in host.screen.query_one(Sheet).rows if isinstance(row, DetailRow) and row.label]
+        assert "memory limit" in found, "/ finds here as in help"
+        assert not {"PID", "user", "state"} & set(found)
+        host.screen.update_snapshot(node((client(4013, state="INACTIVE"),)))
+        assert "INACTIVE" not in host.screen.query_one(Sheet).text, "and goes on to"
+        await pilot.press("escape")
+        await pilot.pause()
+        assert "INACTIVE" in host.screen.query_one(Sheet).text
 
 
 async def test_hostile_text_is_text():

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
-from typing import ClassVar, Protocol
+from collections.abc import Hashable, Mapping, Sequence
+from typing import ClassVar, Final, Protocol
 
+from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.widget import Widget
 
 from mpstui.core.model import ProcessKey, Snapshot
 from mpstui.ui.dialogs.base import Dialog
 from mpstui.ui.dialogs.facts import rows_of
-from mpstui.ui.dialogs.widgets import Lines, Sheet, marked
+from mpstui.ui.dialogs.widgets import DetailRow, Heading, Lines, Sheet, marked
+from mpstui.ui.form import TypedLine
 
 
 class Environments(Protocol):
@@ -20,6 +24,7 @@ class Environments(Protocol):
     async def environment(self, key: ProcessKey) -> Mapping[str, str] | None: ...
 
 
+_HINT: Final = "↑↓ scroll · / find · y copy · Esc close"
 SCROLLING: list[BindingType] = [
     Binding("j", "scroll(1)", "Down", show=False),
     Binding("k", "scroll(-1)", "Up", show=False),
@@ -29,13 +34,51 @@ SCROLLING: list[BindingType] = [
 
 
 class Reader(Dialog):
-    """A dialog that is only read: it scrolls, and Enter or q closes it too."""
+    """A dialog that is only read: it scrolls, finds rows, and Enter or q closes it too."""
 
+    LOOK_FOR: ClassVar[str] = "what to look for, as memory"
     BINDINGS: ClassVar[list[BindingType]] = [
         *SCROLLING,
         Binding("enter,q", "close", "Close", show=False),
         Binding("y", "copy", "Copy"),
+        Binding("slash", "find", "Find", show=False, id="filter"),
     ]
+    DEFAULT_CSS = "Reader #find { height: 1; border: none; padding: 0; background: transparent; display: none; }"
+
+    def reader(self, title: str, *above: Widget) -> Vertical:
+        """The box: the line that takes a search, what stands ``above``, and the rows."""
+        self._line = TypedLine(placeholder=self.LOOK_FOR, id="find")
+        return self.frame(title, _HINT, self._line, *above, Sheet(id="facts"))
+
+    def fill(self, rows: Sequence[DetailRow | Heading]) -> None:
+        """Show these, or those of them that are looked for."""
+        words = self._line.value.lower().split()
+        self.query_one("#facts", Sheet).show(found(rows, words) if words else rows)
+
+    def action_find(self) -> None:
+        """Only the rows that have what is typed."""
+        self._line.display = True
+        self._line.focus()
+        self.query_one("#body").scroll_home(animate=False)
+        self.say_hint("type to find · Enter scroll · Esc show all")
+
+    @on(TypedLine.Changed, "#find")
+    def _look(self) -> None:
+        self.show()
+
+    @on(TypedLine.Submitted, "#find")
+    def _keep(self) -> None:
+        self.query_one("#body").focus()
+        self.say_hint(_HINT)
+
+    def action_close(self) -> None:
+        """Out of the search first, then away."""
+        if not self._line.display:
+            super().action_close()
+            return
+        self._line.value = ""
+        self._line.display = False
+        self._keep()
 
     def action_scroll(self, step: int) -> None:
         self.query_one("#body").scroll_relative(y=step, animate=False)
@@ -71,15 +114,31 @@ class DetailsScreen(Reader):
                 self.show()
 
     def compose(self) -> ComposeResult:
-        yield self.frame("Details", "↑↓ scroll · y copy · Esc close", Lines(id="gone"), Sheet(id="facts"))
+        yield self.reader("Details", Lines(id="gone"))
 
     def show(self) -> None:
-        found = rows_of(self.snapshot, self.kind, self.identity, self._environment)
+        known = rows_of(self.snapshot, self.kind, self.identity, self._environment)
         gone = self.query_one("#gone", Lines)
-        if found is None:
+        if known is None:
             gone.show(marked("✕", "It is gone; this is what was last known.", "$text-warning"))
             return
         gone.show()
-        title, rows = found
+        title, rows = known
         self.say_title(title)
-        self.query_one("#facts", Sheet).show(rows)
+        self.fill(rows)
+
+
+def found(rows: Sequence[DetailRow | Heading], words: Sequence[str]) -> list[DetailRow | Heading]:
+    """The rows that have all ``words`` (small letters), each below its heading; a line that says so where none has."""
+    kept: list[DetailRow | Heading] = []
+    heading: Heading | None = None
+    for row in rows:
+        if isinstance(row, Heading):
+            heading = row
+        elif all(word in f"{row.label} {row.value} {heading.text if heading else ''}".lower() for word in words):
+            if not (row.label or row.value):
+                continue
+            if heading is not None and heading not in kept:
+                kept += [*([DetailRow()] if kept else ()), heading]
+            kept.append(row)
+    return kept or [DetailRow("", "nothing here has that; Esc shows all")]

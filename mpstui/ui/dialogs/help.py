@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
-from textual import on
 from textual.app import ComposeResult
-from textual.binding import ActiveBinding, Binding, BindingType
+from textual.binding import ActiveBinding
 from textual.keys import key_to_character
 from textual.screen import Screen
 from textual.widgets import Input
@@ -17,7 +16,7 @@ from mpstui.operations.operation import Operation
 from mpstui.ui.contract import Runner
 from mpstui.ui.dialogs.base import Dialog
 from mpstui.ui.dialogs.details import Reader
-from mpstui.ui.dialogs.widgets import DetailRow, Heading, Sheet
+from mpstui.ui.dialogs.widgets import DetailRow, Heading
 from mpstui.ui.filter import CLIENT_TERMS
 from mpstui.ui.form import TypedLine
 from mpstui.ui.keys import ACTION_PREFIX, written
@@ -107,7 +106,6 @@ _PLAIN = {
     "Open the command palette": "Commands by name",
 }
 """Textual's own words for keys, in ours."""
-_HINT = "↑↓ scroll · / find · y copy · Esc close"
 
 
 class HelpScreen(Reader):
@@ -122,8 +120,7 @@ class HelpScreen(Reader):
         ("About MPS", ABOUT_MPS),
     )
     """What it says beside the keys."""
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("slash", "find", "Find", show=False, id="filter")]
-    DEFAULT_CSS = "HelpScreen #find { height: 1; border: none; padding: 0; background: transparent; display: none; }"
+    LOOK_FOR: ClassVar[str] = "what to look for, as sort or memory"
 
     def __init__(self, actions: tuple[Operation, ...] | None = None) -> None:
         """``actions``: the registry's; those of the app's runner when not given."""
@@ -131,41 +128,13 @@ class HelpScreen(Reader):
         self._actions = actions
 
     def compose(self) -> ComposeResult:
-        self._line = TypedLine(placeholder="what to look for, as sort or memory", id="find")
-        yield self.frame("Help", _HINT, self._line, Sheet(id="facts"))
+        yield self.reader("Help")
 
     def show(self) -> None:
         runner: Runner | None = getattr(self.app, "runner", None)
         actions = self._actions or (runner.actions if runner else ())
         below = self.app.screen_stack[-2]
-        rows = list(self._rows(below, actions))
-        words = self._line.value.lower().split()
-        self.query_one("#facts", Sheet).show(found(rows, words) if words else rows)
-
-    def action_find(self) -> None:
-        """Only the rows that have what is typed."""
-        self._line.display = True
-        self._line.focus()
-        self.query_one("#body").scroll_home(animate=False)
-        self.say_hint("type to find · Enter scroll · Esc show all")
-
-    @on(TypedLine.Changed, "#find")
-    def _look(self) -> None:
-        self.show()
-
-    @on(TypedLine.Submitted, "#find")
-    def _keep(self) -> None:
-        self.query_one("#body").focus()
-        self.say_hint(_HINT)
-
-    def action_close(self) -> None:
-        """Out of the search first, then away."""
-        if not self._line.display:
-            super().action_close()
-            return
-        self._line.value = ""
-        self._line.display = False
-        self._keep()
+        self.fill(list(self._rows(below, actions)))
 
     def _rows(self, below: Screen[object], actions: tuple[Operation, ...]) -> Iterator[DetailRow | Heading]:
         types = isinstance(below.focused, Input)
@@ -266,22 +235,6 @@ class FleetHelp(HelpScreen):
             yield DetailRow()
             yield Heading(title)
             yield from fixed
-
-
-def found(rows: Sequence[DetailRow | Heading], words: Sequence[str]) -> list[DetailRow | Heading]:
-    """The rows that have all ``words`` (small letters), each below its heading; a line that says so where none has."""
-    kept: list[DetailRow | Heading] = []
-    heading: Heading | None = None
-    for row in rows:
-        if isinstance(row, Heading):
-            heading = row
-        elif all(word in f"{row.label} {row.value} {heading.text if heading else ''}".lower() for word in words):
-            if not (row.label or row.value):
-                continue
-            if heading is not None and heading not in kept:
-                kept += [*([DetailRow()] if kept else ()), heading]
-            kept.append(row)
-    return kept or [DetailRow("", "nothing here has that; Esc shows all")]
 
 
 def _is_text(active: ActiveBinding) -> bool:

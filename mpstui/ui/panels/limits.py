@@ -33,4 +33,6 @@ class LimitsPanel(TablePanel[Limit]):
     def corner(self) -> Line:
         """The clients that the present limits do not reach; the mark in a row says of which server."""
         count = sum(row.outdated for row in self.rows)
+        if count and not self._framed:  # the headings have the same line
+            return ((f"{OUTDATED} {count} older", "warn"),)
         return ((f"{OUTDATED} {count} {'keeps' if count == 1 else 'keep'} older limits", "warn"),) if count else ()

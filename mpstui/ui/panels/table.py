@@ -162,8 +162,8 @@ class TablePanel(Panel[T]):
         titles = self._titles(width)[1:]
         left: Line = ((number, "key"), *titles)
         if width_of(left[:-1]) + len(titles[-1][0].rstrip()) > width - width_of(named):
-            if not corner and self.named() == self.title():
-                named = ()  # its number tells whose list it is, and a heading is told nowhere else
+            if self.named() == self.title():  # its number tells whose list it is, and a heading is told nowhere else
+                named = ((" ", "text"), *self.corner(), (" ", style)) if corner else ()
             left = _whole(left, width - width_of(named))
         return tuple((text, f"{name}+bar") for text, name in justify(left, named, width))
 

@@ -134,7 +134,7 @@ class GraphPanel(Panel[GraphNode]):
         ]
 
     def _tail(self, row: GraphNode) -> Span:
-        return (f"{JOINS} joins  ", "warn") if row.joins else ("", "text")
+        return (f"{JOINS} connects  ", "warn") if row.joins else ("", "text")
 
     def _edges(self, row: GraphNode, width: int, lost: bool) -> list[Span]:
         """Its GPUs as dots on the columns' lines, joined by a line of its own."""
