@@ -179,7 +179,7 @@ async def run(options: argparse.Namespace, node: api.AsyncNode) -> int:
         options.bodies,
         options.divide,
         options.metric or "",
-        tuple(options.percentages or ()),
+        tuple(dict.fromkeys(options.percentages or ())),  # one that is named twice is one setting
     )
     outcome = await carried_out(node, asked, yes=options.yes)
     if not isinstance(outcome, ExperimentResult):

@@ -58,7 +58,7 @@ async def test_the_metric_is_read_from_what_the_program_prints_and_its_start_lef
 ) -> None:
     report = tmp_path / "report.html"
     words = ("command", "--command", program, "--metric", r"images/s: ([0-9.,]+)", "--clients", "1,2", "--repeats", "2")
-    words += ("--percentages", "50", "--report", str(report), "--json")
+    words += ("--percentages", "50,50", "--report", str(report), "--json")
     assert await run(experiment, sources, node, *words) == 0
     result = json.loads(capsys.readouterr().out)
     by = {(entry["clients"], entry["setting"]): entry for entry in result["data"]}
