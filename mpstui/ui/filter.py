@@ -17,12 +17,14 @@ T = TypeVar("T")
 _CLIENTS: Final = {"user", "gpu", "state", "cmd", "mem", "threads", "server", "pid", "container"}
 _USUAL: Final = _CLIENTS | {"client", "kind", "severity", "since", "until"}
 """Fields that are named where none like the one asked for exists."""
-_COMPARED: Final = re.compile(r"([A-Za-z_]+)([<>]=?)(.*)", re.DOTALL)
+_COMPARED: Final = re.compile(r"([A-Za-z_]+)([<>]=?|!?=)(.*)", re.DOTALL)
 _IS: Final[Mapping[str, Callable[[float, float], bool]]] = {
     "<": operator.lt,
     "<=": operator.le,
     ">": operator.gt,
     ">=": operator.ge,
+    "=": operator.eq,
+    "!=": operator.eq,
 }
 _BYTES: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)([KMGT])(?:i?B)?", re.IGNORECASE)
 _SPAN: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhd])")
@@ -31,7 +33,7 @@ _TIMES: Final = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "s": 1,
 CLIENT_TERMS: Final = (
     ("train", "rows with this text in what they show"),
     ("user:alice", "rows with this text in that field"),
-    ("user:=alice", "rows where the field is exactly this"),
+    ("user=alice  user!=bob", "rows where the field is exactly this, or is not"),
     ("mem>4G  cpu<=10", "rows with more, or less: mem>4G, threads<50, age>1h"),
     ("!train  !user:bob", "rows without it"),
     ("user:bob gpu:1", "several: rows with all of them"),
@@ -52,7 +54,7 @@ EVENT_TERMS: Final = "text  client:1877  kind:fault  since:10m  until:21:30  ser
 
 
 class Filter(Generic[T]):
-    """A filter. A term ``name:text`` looks in one field, ``name:=text`` for exactly that, ``!term`` excludes, other
+    """A filter. A term ``name:text`` looks in one field, ``name=text`` for exactly that, ``!term`` excludes, other
     text is looked for in all."""
 
     def __init__(self, thing: Thing[T], text: str = "") -> None:
@@ -90,10 +92,17 @@ class Filter(Generic[T]):
             return False
         name, sign, text = found[1].lower(), found[2], found[3]
         each = self._fields.get(name)
+        equal = sign in {"=", "!="}
         if each is None:
-            self._unknown.append(name)
+            if not equal:  # lr=0.1 is a part of a command
+                self._unknown.append(name)
             return False
+        wanted = wanted is (sign != "!=")
         form, example = _form_of(each)
+        if equal and form is None:
+            if text:
+                self._terms.append((wanted, name, f"={text.lower()}"))
+            return True
         match = form.fullmatch(text) if form is not None else None
         if match is None:
             if text:
@@ -175,7 +184,7 @@ class ClientFilter(Filter[Client]):
 
     def of_user(self, name: str | None, uid: int | None) -> str:
         """Its text, with this user's clients in place of whose it was for; None and None: everybody's."""
-        words = [w for w in self.text.split() if w.lstrip("!").partition(":")[0].lower() not in {"user", "uid"}]
+        words = [w for w in self.text.split() if re.split("!?[:=]", w.lstrip("!"))[0].lower() not in {"user", "uid"}]
         plain = name is not None and name.isprintable() and not set(name) & set(" ?")
         if plain:
             words.insert(0, f"user:={name}")

@@ -161,6 +161,14 @@ def test_lines_take_exactly_their_cells(width: int) -> None:
         ("mem<=1.5G  user:alice", 7),
         ("threads<100 gpu:0", 16),
         ("mem>", 46),
+        ("user=alice", 10),
+        ("user:=alice", 10),
+        ("USER=ALICE cpu=0", 1),
+        ("user!=alice", 36),
+        ("!user=alice", 36),
+        ("user=ali", 0),
+        ("user=", 46),
+        ("lr=0.1", 0),
     ],
 )
 def test_filter(text: str, expected: int) -> None:
@@ -176,6 +184,8 @@ def test_filter(text: str, expected: int) -> None:
         ("user>3", "“user>3”: user is no number"),
         ("cpu>10%", ""),
         ("age>2h", ""),
+        ("mem=4", "“mem=4”: write it as mem=4G"),
+        ("lr=0.1", ""),
     ],
 )
 def test_a_comparison_that_cannot_be_made_is_said(text: str, said: str) -> None:

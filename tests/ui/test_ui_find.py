@@ -24,6 +24,7 @@ def node(*clients):
     [
         ("", "bob", 7, "user:=bob"),
         ("gpu:0 user:=alice !uid:3 train", "bob", 7, "user:=bob gpu:0 train"),
+        ("gpu:0 user!=alice uid=3 train", "bob", 7, "user:=bob gpu:0 train"),
         ("user:al", None, None, ""),
         ("", "EXAMPLE\\john doe", 1234, "uid:=1234"),
         ("", "a\u202eb", 1234, "uid:=1234"),
