@@ -72,3 +72,4 @@ async def test_what_a_stranger_is_called_is_text() -> None:
         await pilot.pause()
         assert "[red]" in text_of(app)
         assert "computes without MPS" in said(app)
+        assert app.screen.panel.size.height > app.screen.text.size.height, "who launches is what one has come for"

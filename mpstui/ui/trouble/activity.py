@@ -70,6 +70,12 @@ class ActivityScreen(ListScreen):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("a,r", "again", "Look again", show=False, id="activity.again"),
     ]
+    DEFAULT_CSS = """
+    ActivityScreen {
+        &.-narrow #list { height: 4fr; }
+        &.-narrow #text { height: 3fr; }
+    }
+    """
 
     def __init__(self, runner: Runner, snapshot: Snapshot | None, pipe_dir: Path | None) -> None:
         super().__init__(runner, snapshot, pipe_dir)
