@@ -151,6 +151,7 @@ async def test_details_follow_the_snapshot_and_scroll():
         found = [row.label for row in host.screen.query_one(Sheet).rows if isinstance(row, DetailRow) and row.label]
         assert "memory limit" in found, "/ finds here as in help"
         assert not {"PID", "user", "state"} & set(found)
+        assert "Esc show all" in text_of(host).splitlines()[-1]
         host.screen.update_snapshot(node((client(4013, state="INACTIVE"),)))
         assert "INACTIVE" not in host.screen.query_one(Sheet).text, "and goes on to"
         await pilot.press("escape")

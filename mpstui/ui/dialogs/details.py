@@ -69,7 +69,7 @@ class Reader(Dialog):
     @on(TypedLine.Submitted, "#find")
     def _keep(self) -> None:
         self.query_one("#body").focus()
-        self.say_hint(_HINT)
+        self.say_hint(_HINT.replace("Esc close", "Esc show all") if self._line.display else _HINT)
 
     def action_close(self) -> None:
         """Out of the search first, then away."""
