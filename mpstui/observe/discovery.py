@@ -215,7 +215,6 @@ def _absolute(text: str | None, default: Path) -> Path | None:
 # (fact 42). Who has made a socket, and who may put another one in its place, the kernel knows.
 
 
-_SOCKETS: Final = ("control", "control_privileged")
 _FLOCK: Final = "hhqqi4x"
 _PEER: Final = struct.Struct("3i")
 _LINKS: Final = 40
@@ -232,7 +231,9 @@ def find_speaker(pipe_dir: Path) -> Speaker:
     ``stamp`` stays what it is, as whoever puts another socket there changes that.
     """
     try:
-        sockets = [os.lstat(pipe_dir / name) for name in _SOCKETS]
+        sockets = [os.lstat(pipe_dir / "control")]
+        with suppress(FileNotFoundError):  # of protocol 3 none is documented
+            sockets.append(os.lstat(pipe_dir / "control_privileged"))
         owners = {found.st_uid for found in sockets} | {os.stat(pipe_dir).st_uid}
     except (OSError, ValueError):
         return Speaker(None, "its sockets cannot be looked at")

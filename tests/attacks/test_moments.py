@@ -152,6 +152,19 @@ async def test_a_command_has_the_rights_of_who_can_lead_it_elsewhere(
     assert await goes_on(production)
 
 
+def test_the_socket_of_protocol_3_alone_tells_whose_a_daemon_is(stranger: Stranger, roots: Stranger) -> None:
+    """Of that protocol no privileged one is documented; root could change nothing there otherwise."""
+    for folder, uid in ((stranger.home / "p", stranger.uid), (roots.home / "p", 0)):
+        folder.mkdir()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as bound:
+            bound.bind(str(folder / "control"))
+        for path in (folder, folder / "control"):
+            os.chown(path, uid, uid)
+        assert find_speaker(folder).uid == uid
+    (stranger.home / "p" / "control_privileged").symlink_to(roots.home / "p" / "control")
+    assert find_speaker(stranger.home / "p").uid is None
+
+
 async def test_what_is_sent_with_anothers_rights_has_nothing_of_roots(
     stranger: Stranger, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
