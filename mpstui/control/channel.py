@@ -270,8 +270,8 @@ class ControlChannel:
     environment.
 
     ``speaker`` tells whose a directory is. Its user can lead a command to any other daemon, at any moment, by a link:
-    so what root sends to a daemon of another user's is sent with that user's rights, and where it is not known whose
-    it is, nothing is sent that changes anything.
+    so what root sends to change a daemon of another user's is sent with that user's rights, and where it is not known
+    whose it is, nothing is sent that changes anything.
     """
 
     def __init__(
@@ -376,13 +376,13 @@ class ControlChannel:
     async def _exchange(
         self, words: Sequence[str], stdin: bytes, deadline: float, command: str, asks: bool
     ) -> RawReply:
-        """With the rights that it may have; ``asks``: it changes nothing."""
+        """With the rights that it may have; ``asks``: it changes nothing, wherever it comes to."""
         sender = None
-        if self._find_speaker is not None:
+        if self._find_speaker is not None and not asks:
             speaker = await asyncio.to_thread(self._find_speaker, self.pipe_dir)
             sender = speaker.uid or None
-            if speaker.uid is None and not asks:
-                if os.path.lexists(self.pipe_dir / "control"):  # noqa: ASYNC240 - as its socket is looked up by the binary
+            if speaker.uid is None:
+                if os.path.lexists(self.pipe_dir / "control"):  # noqa: ASYNC240 - the binary looks its socket up too
                     where = path_text(self.pipe_dir)
                     message = f"Nothing was sent: whose daemon is in {where} is not known: {speaker.why}."
                     return RawReply(command, failure=Outcome.NOT_PERMITTED, message=message)
