@@ -40,6 +40,7 @@ _BESIDE: Final = 3
 _LEAST: Final = 14
 """Lines that are left to the screen; a caption is cut to what is below them, and has two in any case."""
 _HARMS: Final = frozenset(id for letter in LETTERS.values() if letter.harms for id in letter.ids)
+_NOT_PRESSED: Final = "Nobody has pressed the key or given the answer that is yours: the tour goes on without it."
 _LEFT_OUT: Final = "This step is left out: “{}” was not seen. What it shows needs that."
 _NAMES: Final = {
     "/": "slash", ":": "colon", ".": "full_stop", ",": "comma", "-": "minus", "+": "plus", "?": "question_mark",
@@ -108,6 +109,10 @@ class Guide:
         if self._left:
             if self._whose_turn() is None:
                 self._press(self._left.pop(0))
+            elif self.auto and not self._is_theirs and self._has_stood:
+                self.app.notify(_NOT_PRESSED, title=self.tour.title, markup=False)
+                self._give_up()
+                return
             else:
                 self._hurries = 0  # the reader's turn is not passed over unseen
         elif self._hurries and not self._waits:
@@ -116,7 +121,7 @@ class Guide:
             return
         elif not self._waits and self._ready_at is None:
             self._ready_at = self._clock()
-        elif self.auto and self._waits and self._clock() - self._since >= max(_LONGEST, 10 * self.step.seconds):
+        elif self.auto and self._waits and self._has_stood:
             missing = f"“{self.step.wait.text}” was not seen: the tour goes on without it." if self.step.wait else ""
             self.app.notify(missing, title=self.tour.title, markup=False)
             self._give_up()
@@ -191,7 +196,7 @@ class Guide:
     def _whose_turn(self) -> str | None:
         """What the reader has to do first; None where the tour may press its next key. On its own simulated node it
         does all but what the reader has begun."""
-        if isinstance(self.app.screen, ModalScreen) and not self._own.get(self.app.screen, False):
+        if self._is_theirs:
             return "This is not part of the tour: answer or close it, and the tour goes on."
         if self.own_demo:
             return None
@@ -202,6 +207,17 @@ class Guide:
         if key is not None and self._is_readers(key, binding):
             return f"Press {self._shown(key)} yourself, or F8 to leave it: it acts on this node."
         return None
+
+    @property
+    def _is_theirs(self) -> bool:
+        """Whether a dialog that the reader has opened is in front."""
+        return isinstance(self.app.screen, ModalScreen) and not self._own.get(self.app.screen, False)
+
+    @property
+    def _has_stood(self) -> bool:
+        """Whether a tour that goes on by itself has stood in this step as long as it does for anything."""
+        seconds = self.step.seconds if self.step is not None else 0.0
+        return self._clock() - self._since >= max(_LONGEST, 10 * seconds)
 
     def _is_readers(self, key: str, binding: str | None) -> bool:
         """Whether a key is the reader's alone to press, where the node is not the tour's own."""

@@ -171,6 +171,26 @@ def test_what_ends_work_and_what_is_asked_are_the_readers_on_a_real_node() -> No
     assert surface.keys == [], "a command of the reader's own"
 
 
+@pytest.mark.parametrize("auto", [True, False])
+def test_a_tour_that_goes_on_by_itself_does_not_stand_for_ever_at_a_key_that_is_the_readers(auto: bool) -> None:
+    lead, surface, now = guide(steps('keys = ["@load.stop_all", "a"]\nseconds = 6', 'keys = ["b"]'), auto=auto)
+    for now[0] in (0.0, 59.0):
+        ticks(lead)
+    assert "Press X yourself" in surface.said
+    told: list[str] = []
+    surface.notify = lambda text, **_: told.append(text)  # type: ignore[method-assign]
+    now[0] = 61.0
+    lead.lead_on()
+    assert ["the tour goes on without it" in text for text in told] == [True] * auto
+    ticks(lead)
+    assert surface.keys == (["b"] if auto else [])
+    theirs, surface, now = guide(steps('keys = ["a"]'), auto=auto)
+    surface.screen = Question()  # the reader's own is waited for as long as it takes
+    for now[0] in (0.0, 999.0):
+        ticks(theirs)
+    assert surface.keys == []
+
+
 def test_in_a_question_of_a_real_node_it_types_and_leaves_and_nothing_else() -> None:
     lead, surface, _ = guide(steps('keys = ["l", "5", "up", "tab", "enter"]', 'keys = ["escape"]'))
     ticks(lead, 2)
