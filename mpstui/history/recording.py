@@ -18,7 +18,7 @@ import typing
 import zlib
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -128,7 +128,10 @@ def line_schema() -> dict[str, Any]:
         }
         if name not in _WHOLE:
             told["d"] = {"type": "object", "description": "What has changed since the last one of this kind."}
-            told["of"] = {"type": "string", "description": "The pipe directory whose last one that is."}
+            told["of"] = {
+                "type": "string",
+                "description": "Whose last one that is: its pipe directory, or which of two series of /proc's facts.",
+            }
         others.append({"type": "object", "properties": told, "required": ["t", "r"], "additionalProperties": False})
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -144,6 +147,8 @@ class Coder:
     def __init__(self, mask: Mask | None = None) -> None:
         self._last: dict[tuple[str, str], Any] = {}
         self._given: dict[tuple[str, str], tuple[Sequence[object], dict[str, Any]]] = {}
+        self._asked: dict[str, frozenset[int]] = {}
+        """Of whom /proc was asked last, in each series."""
         self._mask = mask
 
     def begin(self, node: NodeState, time: float) -> bytes:
@@ -164,17 +169,29 @@ class Coder:
         if name in _WHOLE:
             given = zip(reading.names, reading.codecs, values, strict=False)
             return _line({**line, "v": self._masked({each: code.encode(value) for each, code, value in given})})
-        plain = self._encoded(reading, name, values)
+        series = self._series(values[0]) if name == "set_facts" and isinstance(values[0], Collection) else ""
+        plain = self._encoded(reading, (name, series), values)
         told = self._masked(plain)
-        key = name, str(told.get("pipe_dir", ""))
+        key = name, series or str(told.get("pipe_dir", ""))
         before, self._last[key] = self._last.get(key), told
         if before is None:
-            return _line({**line, "v": told})
+            return _line({**line, **({"of": series} if series else {}), "v": told})
         return _line({**line, **({"of": key[1]} if key[1] else {}), "d": difference(before, told)})
 
-    def _encoded(self, reading: _Reading, name: str, values: Sequence[object]) -> dict[str, Any]:
+    def _series(self, asked: Collection[Any]) -> str:
+        """Who is shown is read each second, and all now and then: beside each other hundreds would come and go."""
+        now = frozenset(asked)
+        name = next((name for name, then in self._asked.items() if then == now), None)
+        if name is None and len(self._asked) < len(_SERIES):
+            name = _SERIES[len(self._asked)]
+        if name is None:
+            name = min(self._asked, key=lambda each: len(self._asked[each] ^ now))
+        self._asked[name] = now
+        return name
+
+    def _encoded(self, reading: _Reading, kind: tuple[str, str], values: Sequence[object]) -> dict[str, Any]:
         """What has not changed since the last one of its kind is not encoded again."""
-        key = name, str(values[0]) if reading.names[:1] == ("pipe_dir",) else ""
+        key = (kind[0], str(values[0])) if reading.names[:1] == ("pipe_dir",) else kind
         known = self._given.get(key)
         given = zip(reading.names, reading.codecs, values, strict=False)
         if known is None or len(known[0]) != len(values):
@@ -209,7 +226,7 @@ class Coder:
             time = codec(float).decode(told.get("t"))
             if "v" in told:
                 values = told["v"]
-                key = name, str(values.get("pipe_dir", ""))
+                key = name, str(told.get("of", values.get("pipe_dir", "")))
             else:
                 key = name, str(told.get("of", ""))
                 values = patched(self._last[key], told["d"])
@@ -222,6 +239,9 @@ class Coder:
         except (Unfit, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             text = str(error) if isinstance(error, Unfit) else "it does not fit together"
             raise RecordingError(f"a line of it is damaged: {text}") from None
+
+
+_SERIES: Final = ("", "more")
 
 
 _compact: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode

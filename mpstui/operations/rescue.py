@@ -30,10 +30,9 @@ def targets(action: str, daemon: Daemon) -> tuple[ProcessKey, ...]:
     of them lives (fact 18). ``unblock``: the client whose second terminate_client blocks the daemon (fact 16), or the
     process that surely is the one that holds its control session open (fact 2).
     """
-    there = processes(daemon)
-    return tuple(
-        key for key in claimed(action, daemon) if key.start_ticks is not None and daemon.covers(there.get(key))
-    )
+    wanted = claimed(action, daemon)
+    there = processes(daemon) if wanted else {}
+    return tuple(key for key in wanted if key.start_ticks is not None and daemon.covers(there.get(key)))
 
 
 def claimed(action: str, daemon: Daemon) -> tuple[ProcessKey, ...]:
@@ -54,8 +53,10 @@ def left_out(action: str, daemon: Daemon) -> str | None:
         )
     if action == "unblock" and (why := _nobody_to_end(daemon.condition)) is not None:
         return why
+    if not (wanted := claimed(action, daemon)):
+        return None
     there, offered = processes(daemon), targets(action, daemon)
-    for key in claimed(action, daemon):
+    for key in wanted:
         if key in offered:
             continue
         process = there.get(key)

@@ -20,12 +20,13 @@ from jsonschema import Draft202012Validator
 from mpstui.control.answer import Answer, Outcome
 from mpstui.core.codec import codec, difference, patched
 from mpstui.core.mask import MASKED, Mask
-from mpstui.core.model import Snapshot
+from mpstui.core.model import ProcessKey, Snapshot
 from mpstui.core.text import printable
 from mpstui.core.where import Where
 from mpstui.core.xid import Xid
 from mpstui.history.player import Player
 from mpstui.history.recording import (
+    Coder,
     FileSink,
     FileTape,
     Head,
@@ -522,3 +523,21 @@ def test_the_recordings_of_the_documentation_replay():
         clients = [client for each in shown for daemon in each.daemons for client in daemon.clients()]
         assert {client.command for client in clients} <= {None, MASKED}
         assert all(re.fullmatch(r"root|user\d+", client.user) for client in clients if client.user)
+
+
+def test_who_is_shown_is_told_beside_the_last_time_and_not_beside_all() -> None:
+    def facts(pids: range, seconds: float) -> dict[int, ProcessFacts]:
+        return {pid: ProcessFacts(ProcessKey(pid, 1), user="alice", cpu_seconds=seconds * (pid < 103)) for pid in pids}
+
+    writer, reader = Coder(), Coder()
+    readings = [
+        (float(t), range(100, 400 + (t > 15)) if t % 5 == 0 else range(100, 110)) for t in range(1, 31)
+    ]  # and somebody comes
+    lengths = []
+    for time, pids in readings:
+        values = tuple(pids), facts(pids, time), time
+        line = writer.encode(time, "set_facts", values)
+        lengths.append(len(line))
+        assert reader.decode(line) == (time, "set_facts", [*values])
+    assert lengths[4] > 20_000, "all, the first time"
+    assert max(lengths[5:]) < 4_000, "with the list of all"
