@@ -17,7 +17,8 @@ from terminal import DEADLINE, until
 
 from mpstui.sim.simd.config import STATE, read_json
 
-MPSTUI = (sys.executable, "-c", "import sys; from mpstui.cli import main; sys.exit(main())")
+MPSTUI = (sys.executable, "-c", "import sys; from mpstui.__main__ import main; sys.exit(main())")
+"""As the script that pip installs begins."""
 WHOLE = "⁴"  # the clients' panel: at 80×24 its title gives way to a row where all lines are needed
 """On the screen once that has taken over from the first look at the node."""
 
