@@ -8,7 +8,6 @@ benchmarks/compare.py quiet [--pipe-dir DIR]             control.log, commands a
 from __future__ import annotations
 
 import argparse
-import compileall
 import contextlib
 import json
 import re
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from pty_bench import Program, Settings, add_settings, cpu_seconds, machine, measure, settings_of, table
+from pty_bench import AS_INSTALLED, Program, Settings, add_settings, cpu_seconds, machine, measure, settings_of, table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from program import MPSTUI, Node, simulated_node
@@ -166,7 +165,8 @@ def _cost(
 
 @contextlib.contextmanager
 def _watcher(argv: Sequence[str], node: Node) -> Iterator[Terminal]:
-    with Terminal(argv, environment={"CUDA_MPS_PIPE_DIRECTORY": str(node.pipe_dir)}, record=False) as terminal:
+    environment = {**AS_INSTALLED, "CUDA_MPS_PIPE_DIRECTORY": str(node.pipe_dir)}
+    with Terminal(argv, environment=environment, record=False) as terminal:
         yield terminal
 
 
@@ -213,8 +213,6 @@ def main() -> int:
         for program in ("htop", "glances", "nvitop"):
             command.add_argument(f"--{program}", metavar="PATH", help=f"where {program} is, if not on PATH")
     options = parser.parse_args()
-    # As pip does on installation; a checkout of which nothing was kept is compiled anew at each start, for 0.1 s.
-    compileall.compile_dir(Path(__file__).resolve().parents[1] / "mpstui", quiet=2)
     if options.comparison == "quiet":
         with _chosen(options) as (node, binary):
             cost = quiet_cost(node, binary, options.window)

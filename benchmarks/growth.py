@@ -78,7 +78,7 @@ def main() -> None:
         terminal = stack.enter_context(
             Terminal(
                 [sys.executable, *profile, "-m", "mpstui", *named],
-                environment={"PYTHONPATH": os.fspath(HERE)},
+                environment={"PYTHONPATH": os.fspath(HERE), "PYTHONDONTWRITEBYTECODE": ""},
                 record=False,
             )
         )

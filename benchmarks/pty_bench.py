@@ -29,6 +29,9 @@ import psutil
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "pty"))
 from terminal import COLUMNS, LINES, Terminal
 
+AS_INSTALLED = {"PYTHONDONTWRITEBYTECODE": ""}
+"""What Python has compiled is kept, as by pip; a first start that is not counted writes it. Where that is forbidden
+each start compiles everything anew: seconds, and memory that is not given back."""
 TICKS = os.sysconf("SC_CLK_TCK")
 MIB = 1 << 20
 
@@ -91,13 +94,13 @@ class Run:
 
 def start_once(program: Program, settings: Settings) -> Start:
     """Start the program, wait until it shows data, end it."""
-    with Terminal(program.argv, environment=program.environment, record=False) as terminal:
+    with Terminal(program.argv, environment={**AS_INSTALLED, **program.environment}, record=False) as terminal:
         return _wait_painted(terminal, program, settings)
 
 
 def run_once(program: Program, settings: Settings) -> Run:
     """Start the program, let it settle, watch it for the window, then press keys."""
-    with Terminal(program.argv, environment=program.environment, record=False) as terminal:
+    with Terminal(program.argv, environment={**AS_INSTALLED, **program.environment}, record=False) as terminal:
         start = _wait_painted(terminal, program, settings)
         terminal.read_for(settings.settle)
 
@@ -271,12 +274,14 @@ def measure(programs: Sequence[Program], settings: Settings, starts: int, runs: 
     started: dict[str, list[Start]] = {program.name: [] for program in programs}
     ran: dict[str, list[Run]] = {program.name: [] for program in programs}
     errors: dict[str, str] = {}
-    for number in range(starts + runs):
+    for number in range(-1, starts + runs):
         for program in programs:
             if program.name in errors:
                 continue
             try:
-                if number < starts:
+                if number < 0:
+                    start_once(program, settings)
+                elif number < starts:
                     started[program.name].append(start_once(program, settings))
                 else:
                     print(f"{program.name}: run {number - starts + 1} of {runs}", file=sys.stderr, flush=True)
