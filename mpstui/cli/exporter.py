@@ -219,6 +219,15 @@ def _no_file(path: Path) -> str | None:
     return None if stat.S_ISREG(mode) or stat.S_ISDIR(mode) else "no regular file"
 
 
+def _mode(path: Path) -> int:
+    """As the file that is there has it. A new one everybody can read, whatever the umask is: node_exporter is another
+    user."""
+    try:
+        return stat.S_IMODE(os.lstat(path).st_mode) & 0o666
+    except OSError:
+        return 0o644
+
+
 def _write(name: str, metrics: Metrics, *, quiet: bool = False) -> int:
     """The file is as before or all new, never a part; the exit status."""
     _, text = metrics.rendered("")
@@ -235,6 +244,7 @@ def _write(name: str, metrics: Metrics, *, quiet: bool = False) -> int:
         with suppress(FileNotFoundError):
             os.unlink(beside)
         with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644), "wb") as file:
+            os.fchmod(file.fileno(), _mode(path))
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

@@ -189,14 +189,20 @@ def test_who_may_not_write_is_told_so() -> None:
 
 def test_a_file_is_written_as_a_whole(tmp_path: Path, node: SimNode) -> None:
     file = tmp_path / "mps.prom"
-    file.write_text("old")
-    ended = run("--pipe-dir", node.pipe_dir, "--textfile", file, "--once")
+    before = os.umask(0o077)  # as root may have it: node_exporter reads the file as another user
+    try:
+        ended = run("--pipe-dir", node.pipe_dir, "--textfile", file, "--once")
+    finally:
+        os.umask(before)
     assert (ended.returncode, "*.prom" in ended.stderr) == (0, False)
     found = added_up(file.read_text())
     assert found["mps_daemon_up"] == 1
     assert "mps_control_sessions_total" not in found
     assert os.listdir(tmp_path) == ["mps.prom"]
     assert file.stat().st_mode & 0o777 == 0o644
+    file.chmod(0o640)  # by an admin, whose commands are not for everybody
+    assert run("--pipe-dir", node.pipe_dir, "--textfile", file, "--once").returncode == 0
+    assert file.stat().st_mode & 0o777 == 0o640
     printed = run("--pipe-dir", node.pipe_dir, "--textfile", "-", "--once")
     assert added_up(printed.stdout)["mps_daemon_up"] == 1
 
