@@ -188,7 +188,7 @@ def check_roots_own(directory: Path) -> None:
 def end_of_log(daemon: Daemon, name: str, most: int) -> tuple[bytes, bool]:
     """The last bytes of ``control.log`` or ``server.log``, ``most`` of them, and whether that is all of it. Only what
     its user, or root, wrote is read. Raises Unavailable."""
-    from mpstui.observe.trusted import NotTrustedError, open_log, owners_of
+    from mpstui.observe.trusted import UnreadableLogError, open_log, owners_of
 
     if daemon.log_dir is None:
         raise Unavailable("its directory is not known")
@@ -199,8 +199,8 @@ def end_of_log(daemon: Daemon, name: str, most: int) -> tuple[bytes, bool]:
             return file.read(most), size <= most
     except OSError as error:
         raise Unavailable(error_text(error)) from None
-    except NotTrustedError as error:
-        raise Unavailable(str(error)) from None
+    except UnreadableLogError as error:
+        raise Unavailable(error.reason.removeprefix("not read: ")) from None
 
 
 def audit_lines() -> int:

@@ -71,8 +71,9 @@ def bundle(
     )
     for number, daemon in enumerate(snapshot.daemons):
         for name in _LOGS:
-            text = _log(daemon, name)
-            files[f"logs/{number}-{name}"] = mask.log(text) if mask else text
+            text, why_not = _log(daemon, name)
+            shown = text if mask is None else mask.log(text)
+            files[f"logs/{number}-{name}"] = f"{mask.text(why_not) if mask else why_not}\n" if why_not else shown
     return _write(path, files)
 
 
@@ -83,16 +84,16 @@ def _events(pipe_dirs: Sequence[Path]) -> list[Event]:
     return []
 
 
-def _log(daemon: Daemon, name: str) -> str:
-    """The end of a log that its daemon's user, or root, wrote; otherwise why it is not here."""
+def _log(daemon: Daemon, name: str) -> tuple[str, str]:
+    """The end of a log that its daemon's user, or root, wrote, and otherwise why it is not here."""
     if daemon.log_dir is None:
-        return "its directory is not known\n"
+        return "", "its directory is not known"
     try:
         end, whole = api.end_of_log(daemon, name, LOG_BYTES)
     except api.Unavailable as error:
-        return f"not read: {printable(str(error), 300)}\n"
+        return "", f"not read: {printable(str(error), 300)}"
     lines = end.decode("utf-8", "replace").splitlines()
-    return "".join(f"{printable(line, 4000)}\n" for line in (lines if whole else lines[1:]))
+    return "".join(f"{printable(line, 4000)}\n" for line in (lines if whole else lines[1:])), ""
 
 
 def _versions(snapshot: Snapshot) -> dict[str, Any]:
