@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
+import math
 import os
 import platform
 import sys
 import tarfile
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import distributions
@@ -53,7 +56,7 @@ def bundle(
     if target in {"", "-"}:
         return complain("--bundle writes a file: give it a name, as mps.tar.gz", ExitStatus.USAGE)
     path = Path(target).absolute()
-    events = _events(pipe_dirs)
+    events = asyncio.run(_events(snapshot, pipe_dirs))
     mask = Mask() if masked else None
     if mask is not None:
         mask.learn_from(snapshot, *events)
@@ -77,11 +80,19 @@ def bundle(
     return _write(path, files)
 
 
-def _events(pipe_dirs: Sequence[Path]) -> list[Event]:
-    """The latest ones; none where no log can be read."""
-    with suppress(api.UnreadableNodeError, api.UnusableNode), api.open(pipe_dirs) as node:
-        return list(node.events())[-EVENTS:]
-    return []
+async def _events(snapshot: Snapshot, pipe_dirs: Sequence[Path]) -> list[Event]:
+    """The latest ones; none where no log can be read. What is read of the logs does not grow with them."""
+    last = deque[Event](maxlen=EVENTS)
+    with suppress(api.UnreadableNodeError, api.UnusableNode):
+        async with api.open(pipe_dirs) as node:
+            since: float | None = None
+            for daemon in snapshot.daemons:
+                with suppress(api.Unavailable):
+                    for event in (await node.older_events(daemon, math.inf, EVENTS))[:1]:
+                        since = event.time if since is None else min(since, event.time or since)
+            async for event in node.events(since):
+                last.append(event)
+    return list(last)
 
 
 def _log(daemon: Daemon, name: str) -> tuple[str, str]:
