@@ -487,6 +487,7 @@ OPENERS = {
     "observe/discovery.py": "the PID file, a daemon's lock and directory",
     "observe/activity.py": "the kernel's counters, and the libraries whose functions are counted",
     "observe/devices.py": "the log of the kernel",
+    "observe/nvml_process.py": "the pipes to the process that reads NVML",
     "observe/procfs.py": "/proc",
     "observe/trusted.py": "what it is there for",
     "load/experiments.py": "whose turn it is, in a directory of the experiment's own",
