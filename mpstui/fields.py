@@ -34,6 +34,7 @@ from mpstui.core.cells import (
     health_word,
     limits_text,
     memory_of,
+    meter,
     number,
     sm_text,
     state_mark,
@@ -2327,13 +2328,33 @@ DEVICE: Final[Thing[Device]] = Thing(
 
 # A look at who launches kernels.
 
+
+def _rate_cell(launcher: Launcher, view: View, cells: int) -> Line:
+    return ((rate_text(launcher.per_second), "text" if launcher.launches else "dim"),)
+
+
+def _of_all_cell(launcher: Launcher, view: View, cells: int) -> Line:
+    share = UNKNOWN if launcher.share is None else LOAD.text(launcher.share)
+    return ((f"{share:>5} ", "text" if launcher.launches else "dim"), *meter(launcher.share, cells - 7))
+
+
+def _launcher_cell(launcher: Launcher, view: View, cells: int) -> Line:
+    command = (launcher.command or UNKNOWN, "text" if launcher.command else "dim")
+    return (command,) if launcher.pipe_dir is not None else (("▲ no MPS  ", "bad"), command)
+
+
 LAUNCHER: Final[Thing[Launcher]] = Thing(
     "launcher",
     "A client, or a process that computes without MPS, and the kernels that it launched during a look.",
     (
-        Field("pid", "PID", INTEGER, lambda a, v: a.pid, row=Text(10, "PID")),
+        Field(
+            "pid", "PID", INTEGER, lambda a, v: a.pid, row=Text(10, "PID"), column=Column(10, 9, 100, style="bold"),
+        ),
         Field("uid", "UID", INTEGER, lambda a, v: a.uid, null=True),
-        Field("user", "user", TEXT, lambda a, v: a.user, null=True, row=Text(20, "USER")),
+        Field(
+            "user", "user", TEXT, lambda a, v: a.user, null=True, row=Text(20, "USER"),
+            column=Column(20, 11, 60, cell=lambda a, v, cells: ((owner(a.user, a.uid), "user"),)),
+        ),
         Field("mps", "MPS", FLAG, lambda a, v: a.pipe_dir is not None, about="Whether it is a client of MPS.",
               row=Text(30, "MPS")),
         Field("daemon", "daemon", PATH, lambda a, v: a.pipe_dir, null=True, about="Its pipe directory."),
@@ -2342,11 +2363,12 @@ LAUNCHER: Final[Thing[Launcher]] = Thing(
             "launches_per_second", "launches/s", NUMBER, lambda a, v: a.per_second, null=True,
             about="A graph counts once. Launches are not SM time. null: not counted.",
             row=Text(40, "LAUNCH/s", lambda a, v: rate_text(a.per_second)),
+            column=Column(30, 10, 90, "LAUNCH/s", cell=_rate_cell, align=">"),
         ),
         Field("launches", "launches", INTEGER, lambda a, v: a.launches, null=True, about="During the look."),
         Field(
             "share", "share", LOAD, lambda a, v: a.share, null=True, about="Of all launches that were counted.",
-            row=Text(50, "OF ALL"),
+            row=Text(50, "OF ALL"), column=Column(40, 14, 50, "OF ALL", cell=_of_all_cell),
         ),
         Field("gpu_memory", "GPU memory", SIZE, lambda a, v: a.gpu_memory, null=True, row=Text(60, "GPU MEM")),
         Field(
@@ -2359,7 +2381,10 @@ LAUNCHER: Final[Thing[Launcher]] = Thing(
         ),
         Field("container", "container", TEXT, lambda a, v: a.container, null=True),
         Field("not_counted", "not counted", TEXT, lambda a, v: a.why or None, null=True, about="Why not."),
-        Field("command", "command", TEXT, lambda a, v: a.command, null=True, row=Text(70, "COMMAND")),
+        Field(
+            "command", "command", TEXT, lambda a, v: a.command, null=True, row=Text(70, "COMMAND"),
+            column=Column(50, 10, 80, cell=_launcher_cell),
+        ),
     ),
 )  # fmt: skip
 

@@ -8,58 +8,41 @@ from typing import ClassVar, Final
 
 from textual.binding import Binding, BindingType
 
-from mpstui.core.activity import CAVEAT, ActivityLook, Launcher, rate_text
-from mpstui.core.cells import meter
+from mpstui.core.activity import CAVEAT, ActivityLook, Launcher
 from mpstui.core.model import Snapshot
-from mpstui.core.text import UNKNOWN, format_size, owner, path_text
+from mpstui.core.text import UNKNOWN, owner, path_text
+from mpstui.fields import LAUNCHER, Thing, View
 from mpstui.ui.bars import KeyHint, unless
 from mpstui.ui.box import Para
 from mpstui.ui.contract import Runner
-from mpstui.ui.lines import Line, fit
+from mpstui.ui.lines import Line
 from mpstui.ui.panel import Panel
+from mpstui.ui.panels.table import TablePanel
 from mpstui.ui.screens import ListScreen
 
 SECONDS: Final = 2.0
-_BAR: Final = 8
 
 
-class LaunchersPanel(Panel[Launcher]):
+class LaunchersPanel(TablePanel[Launcher]):
     """Who launched most comes first."""
 
     KIND: ClassVar[str] = "client"
+    THING: ClassVar[Thing[Launcher]] = LAUNCHER
+    STRETCH: ClassVar[bool] = True
+    GUTTER: ClassVar[int] = 3
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self.note: Line = ()
+        self.under_way: Line = ()
 
     def key(self, row: Launcher) -> Hashable:
         return row.key
 
     def title(self) -> Line:
-        return (("Launches", "title"), (f" {len(self.rows)}" if self.rows else "", "dim"), *self.note)
+        return (("Launches", "title"), (f" {len(self.rows)}" if self.rows else "", "dim"), *self.under_way)
 
     def empty(self) -> str:
-        return "" if self.note else "there is no client"
-
-    def head(self, width: int) -> Line | None:
-        return (("   PID      USER       LAUNCH/s  OF ALL        COMMAND", "head"),)
-
-    def row_lines(self, row: Launcher, width: int) -> list[Line]:
-        share = UNKNOWN if row.share is None else f"{row.share:.0f} %"
-        mark = "" if row.pipe_dir is not None else "▲ no MPS  "
-        return [
-            (
-                ("   ", "text"),
-                (fit(str(row.pid), 9), "bold"),
-                (fit(owner(row.user, row.uid), 10) + " ", "user"),
-                (f"{rate_text(row.per_second):>8}  ", "text" if row.launches else "dim"),
-                (f"{share:>5} ", "text" if row.launches else "dim"),
-                *meter(row.share, _BAR - 1),
-                (" ", "text"),
-                (mark, "bad"),
-                (row.command or UNKNOWN, "text" if row.command else "dim"),
-            )
-        ]
+        return "" if self.under_way else "there is no client"
 
 
 class ActivityScreen(ListScreen):
@@ -98,7 +81,7 @@ class ActivityScreen(ListScreen):
         if self._counting:
             return
         self._counting = True
-        self.launchers.note = ((f"  counting for {SECONDS:g} s …", "warn"),)
+        self.launchers.under_way = ((f"  counting for {SECONDS:g} s …", "warn"),)
         self.run_worker(self._count(), exit_on_error=False)
         self.show()
 
@@ -107,7 +90,7 @@ class ActivityScreen(ListScreen):
             self._look = await self.host.activity(SECONDS)
         finally:
             self._counting = False
-            self.launchers.note = ()
+            self.launchers.under_way = ()
             if self.is_attached:
                 self.show()
 
@@ -142,7 +125,7 @@ def _about(row: Launcher) -> list[Para]:
         of_all = "" if row.share is None else f", {row.share:.1f} % of all that were counted"
         said.append(Para(f"{row.launches:,} launches{of_all}", "text", "·"))
     if row.gpu_memory is not None:
-        said.append(Para(f"holds {format_size(row.gpu_memory)}", "text", "·"))
+        said.append(Para(f"holds {LAUNCHER['gpu_memory'].text(row, View())}", "text", "·"))
     if row.pipe_dir is None:
         said.append(Para("computes without MPS", "bad", "▲"))
     else:
