@@ -2,7 +2,7 @@
 
 Each of it is looked for before it is used. Where a release has it no longer, or in another form, plain Textual does the
 work: whole regions are written instead of the cells that differ, what a timer has lost comes with the next change, the
-terminal's size and keys come as Textual reads them. ``tests/ui/test_ui_private.py`` takes the names away to see it.
+terminal's size and keys come as Textual reads them. ``tests/pty/test_pty_private.py`` takes the names away to see it.
 """
 
 from __future__ import annotations

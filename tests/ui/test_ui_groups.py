@@ -9,7 +9,7 @@ from mpstui.ui.stale_target import HOLD
 
 from .screen import make_app, push, text_of
 from .snapshots import GIB, GPU0, GPU1, client, daemon, one_daemon, rich, server
-from .test_ui_slip import Clock
+from .test_ui_stale_target import Clock
 from .test_ui_states import Memory
 
 SIZE = (120, 40)

@@ -14,7 +14,8 @@ from textual.widget import Widget
 from textual.widgets import Button, Input, Static
 
 from mpstui.core.model import ProcessKey, Server, Snapshot
-from mpstui.core.text import UNKNOWN, format_percentage, plural
+from mpstui.core.text import UNKNOWN, plural
+from mpstui.fields import DAEMON, SERVER, View
 from mpstui.operations.operation import Operation
 from mpstui.operations.types import Argument, ExitStatus, Preview, Request
 from mpstui.ui.contract import Runner
@@ -115,7 +116,8 @@ class ChangeForm(ActionDialog):
 
     def _scopes(self) -> list[Choice]:
         daemon = self.snapshot.daemon(self.pipe_dir)
-        default = format_percentage(daemon.default_active_thread_percentage if daemon else None)
+        threads = DAEMON["default_active_thread_percentage"]
+        default = UNKNOWN if daemon is None else threads.text(daemon, View.of(self.snapshot, daemon))
         choices = [Choice(None, "default", self._about("servers to come", default))]
         for server in daemon.servers if daemon else ():
             choices.append(Choice(server.key, f"server {server.pid}", self._about_server(server)))
@@ -124,7 +126,8 @@ class ChangeForm(ActionDialog):
     def _about_server(self, server: Server) -> str:
         count = len(server.clients)
         text = f"{server.user or UNKNOWN} · {plural(count, 'client')}"
-        return self._about(text, format_percentage(server.active_thread_percentage))
+        view = View.of(self.snapshot, self.snapshot.daemon(self.pipe_dir))
+        return self._about(text, SERVER["active_thread_percentage"].text(server, view))
 
     def _about(self, text: str, percentage: str) -> str:
         return f"{text} · {percentage}" if self.action.id == "set_active_thread_percentage" else text

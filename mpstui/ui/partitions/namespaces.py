@@ -10,6 +10,7 @@ from textual.binding import Binding, BindingType
 from mpstui.core.model import Daemon, Snapshot
 from mpstui.core.text import UNKNOWN, plural
 from mpstui.core.v3 import DEFAULT, Namespace, V3Client, V3Node, V3Partition, V3Server
+from mpstui.fields import V3_PARTITION, V3_SERVER, View
 from mpstui.operations.registry import operation
 from mpstui.operations.types import Request
 from mpstui.operations.v3 import export_line, space_words
@@ -123,22 +124,22 @@ class LevelsPanel(Panel[Level]):
             ]
         if row.part is not None:
             part = row.part
-            size = f"{UNKNOWN if part.chunks is None else plural(part.chunks, 'chunk')}, {part.sm_count or UNKNOWN} SM"
+            chunks, sms = (V3_PARTITION[name].text(part, View()) for name in ("chunks", "sm_count"))
+            size = f"{chunks} {'chunk' if part.chunks == 1 else 'chunks'}, {sms} SM"
             return [
                 (
                     (f"   {fit(part.name or '', 20)}", "accent"),
                     (fit(f"▦ {size}", 20) + " ", "text"),
                     (fit(self._device(part.device), _DEVICE) + " ", "dim"),
-                    (part.status or UNKNOWN, "dim"),
+                    (V3_PARTITION["status"].text(part, View()), "dim"),
                 )
             ]
         if row.space is None:
-            uid = UNKNOWN if row.server.uid is None else str(row.server.uid)
-            state = row.server.status or UNKNOWN
+            pid, uid, state = (V3_SERVER[name].text(row.server, View()) for name in ("pid", "uid", "status"))
             return [
                 (
                     (f" {fit(row.server.name, 22)}", "bold"),
-                    (fit(f"PID {row.server.pid or UNKNOWN}", 13), "text"),
+                    (fit(f"PID {pid}", 13), "text"),
                     (fit(f"UID {uid}", 11), "user"),
                     (state, "good" if state.lower() == "ready" else "warn"),
                 )
