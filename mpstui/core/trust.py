@@ -33,7 +33,7 @@ NOBODY: Final = Speaker()
 def may_signal(speaker: Speaker, uids: Collection[int]) -> bool:
     """Whether a claim of this daemon may lead to a signal to a process that has these user IDs: real, effective and
     saved, of each thread. One that is not known is not covered."""
-    return speaker.uid == 0 or (speaker.uid is not None and bool(uids) and set(uids) == {speaker.uid})
+    return speaker.uid == 0 or (speaker.uid is not None and set(uids) == {speaker.uid})
 
 
 def why_not(speaker: Speaker, pid: int, owner: str) -> str:

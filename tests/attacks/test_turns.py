@@ -37,6 +37,29 @@ async def test_a_directory_on_the_way_that_is_gone_is_told(tmp_path: Path, monke
             raise AssertionError
 
 
+@pytest.mark.parametrize(("content", "waits"), [("", True), ("{}\n", False)])
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone has a file that is root's")
+async def test_only_a_file_that_root_is_making_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str, waits: bool
+) -> None:
+    """Of another one that may not be opened it is told at once."""
+
+    def closed(*what: object) -> int:
+        raise PermissionError(13, "Permission denied", str(tmp_path / FILE))
+
+    async def sleep(seconds: float) -> None:
+        raise InterruptedError
+
+    (tmp_path / FILE).write_text(content)
+    monkeypatch.setattr(lock, "place", lambda pipe_dir, speaker: (tmp_path / FILE, 64101))
+    monkeypatch.setattr(lock, "_open_in", closed)
+    monkeypatch.setattr(lock.asyncio, "sleep", sleep)
+    for wait, refused in ((60.0, InterruptedError if waits else NoTurn), (0.0, NoTurn)):
+        with pytest.raises(refused):
+            async with turn(tmp_path, Speaker(64101), wait=wait):
+                raise AssertionError
+
+
 async def test_a_file_with_another_name_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever made that name may have it in a place where others can lock it, or write to it."""
     (tmp_path / FILE).touch(0o600)
@@ -176,8 +199,12 @@ async def test_what_was_sent_is_known_to_the_next_one_and_not_taken_for_anybody_
         assert mine.note(Client(key), sent=True) is None
     async with turn(node.pipe_dir, speaker) as mine:
         assert mine.was_sent(Client(key))
+        assert not mine.was_answered(Client(key)), "that it was sent does not say that it was carried out"
         assert mine.was_sent(Client(ProcessKey(key.pid, 6))) is None, "a successor of the PID"
+        assert mine.note(Client(key), sent=True, answered=True) is None
+        assert mine.was_answered(Client(key))
         assert mine.note(Client(key), sent=False) is None
+        assert not mine.was_answered(Client(key))
         assert mine.was_sent(Client(key)) is None
     elsewhere = Client(ProcessKey(3), 7, 1, local=False)
     async with turn(node.pipe_dir, speaker) as mine:
