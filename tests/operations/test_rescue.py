@@ -61,10 +61,10 @@ def blocked(key):
     )
 
 
-def runner(snapshot, folder, grace=5.0, listed=None, **options):
+def runner(snapshot, folder, grace=5.0, said=None, **options):
     (daemon,) = snapshot.daemons
-    listed = tuple(c.pid for c in daemon.clients()) if listed is None else listed
-    control = FakeControl(listed=listed, holder=daemon.holder, status=daemon.servers[0].status)
+    listed, status = tuple(c.pid for c in daemon.clients()), daemon.servers[0].status
+    control = FakeControl(**({"listed": listed, "holder": daemon.holder, "status": status} | (said or {})))
     if daemon.health != "ok":
         control.answers["get_server_list"] = Outcome(daemon.health)
     return OperationRunner(FakeNode(snapshot, control), AuditLog(folder / "audit.jsonl"), grace=grace, **options)
@@ -91,14 +91,17 @@ async def test_those_hit_are_ended_and_nobody_else(start, tmp_path):
     }
 
 
-async def test_one_that_the_server_does_not_list_is_ended_by_nobodys_word(start, tmp_path):
-    """The log says that the fault has hit it, and the daemon, asked right before, does not know it."""
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [({"listed": ()}, "server 634 does not list process"), ({"status": "ACTIVE"}, "server 634 is not in FAULT")],
+)
+async def test_one_that_the_daemon_says_nothing_of_the_kind_of_is_not_ended(start, tmp_path, said, why):
+    """The log says that the fault has hit it, and the daemon, asked right before, does not bear it out."""
     process, key = start()
     snapshot = faulty(key)
-    made = runner(snapshot, tmp_path, listed=())
-    result = await made.execute(Request("end_lost_clients", PIPE), snapshot)
+    result = await runner(snapshot, tmp_path, said=said).execute(Request("end_lost_clients", PIPE), snapshot)
     assert (result.status, result.details) == (ExitStatus.REFUSED_BY_SAFETY_RULE, ("nothing was sent",))
-    assert f"server 634 does not list process {key.pid}" in result.message
+    assert why in result.message
     assert process.poll() is None
 
 
@@ -202,6 +205,30 @@ async def test_the_holder_of_the_control_session_is_ended_and_no_client(start, t
     result = await runner(snapshot, tmp_path).execute(Request("unblock", PIPE), snapshot)
     assert result.done, result
     assert process.wait(120) == -signal.SIGTERM
+
+
+@pytest.mark.parametrize(
+    ("theirs", "now", "why"),
+    [
+        (None, "the same", "is one of another daemon"),
+        ((1, 2), "the same", "is one of another daemon"),
+        ((1, 1), "another", "another session holds the daemon now"),
+        ((1, 1), "nobody", "another session holds the daemon now"),
+    ],
+)
+async def test_only_the_session_that_was_shown_is_ended_and_for_its_own_daemon(
+    start, tmp_path, monkeypatch, theirs, now, why
+):
+    monkeypatch.setattr(rescue, "seen_by", lambda pid, path: theirs)
+    monkeypatch.setattr(rescue, "file_id", lambda path: (1, 1))
+    process, key = start()
+    shown = SessionHolder(key.pid, "dave", "pts/3", start_ticks=key.start_ticks)
+    holder = {"the same": shown, "another": replace(shown, start_ticks=key.start_ticks - 1), "nobody": None}[now]
+    snapshot = held(shown)
+    result = await runner(snapshot, tmp_path, said={"holder": holder}).execute(Request("unblock", PIPE), snapshot)
+    assert result.status is ExitStatus.REFUSED_BY_SAFETY_RULE
+    assert why in result.message
+    assert process.poll() is None
 
 
 @pytest.mark.parametrize(
