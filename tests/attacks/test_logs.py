@@ -485,7 +485,6 @@ OPENERS = {
     "load/programs/lenet.py": "what its own experiment writes for it",
     "load/workloads.py": "the program's own kernels",
     "observe/discovery.py": "the PID file, a daemon's lock and directory",
-    "observe/nvml_process.py": "the pipes to the process that starts NVML",
     "observe/activity.py": "the kernel's counters, and the libraries whose functions are counted",
     "observe/devices.py": "the log of the kernel",
     "observe/nvml_process.py": "the pipes to the process that reads NVML",
