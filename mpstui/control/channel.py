@@ -384,7 +384,8 @@ class ControlChannel:
             if speaker.uid is None:
                 if os.path.lexists(self.pipe_dir / "control"):  # noqa: ASYNC240 - the binary looks its socket up too
                     where = path_text(self.pipe_dir)
-                    message = f"Nothing was sent: whose daemon is in {where} is not known: {speaker.why}."
+                    message = f"Nothing was sent: whose daemon is in {where} is not known: {speaker.why}. "
+                    message += "Name it by a path that nobody else can change."
                     return RawReply(command, failure=Outcome.NOT_PERMITTED, message=message)
                 sender = _NOBODY  # to be told by the binary that no daemon is there, and by nobody else's daemon
         self.sent += 1

@@ -12,7 +12,7 @@ from mpstui.control.answer import Answer, Outcome
 from mpstui.control.mps import MpsControl
 from mpstui.core.cells import client_line
 from mpstui.core.late import dataclass
-from mpstui.core.model import EMPTY, Daemon, ProcessKey, Snapshot
+from mpstui.core.model import EMPTY, Client, Daemon, ProcessKey, Snapshot
 from mpstui.core.text import PRIORITIES, UNKNOWN, by_device, format_percentage, format_size, path_text, plural
 from mpstui.core.v3 import V3Node
 from mpstui.observe.discovery import not_its_daemon
@@ -549,12 +549,19 @@ async def _watch(task: asyncio.Task[Answer[None]], daemon: Daemon, progress: Pro
     told = len(clients)
     while not task.done():
         await asyncio.wait({task}, timeout=_LOOK)
-        clients = [client for client in clients if process_key(client.pid) == client.key]
+        clients = [client for client in clients if _may_be_there(client)]
         if len(clients) != told:
             told = len(clients)
             names = "; ".join(client_line(client) for client in clients[:_SHOWN])
             more = f" and {told - _SHOWN} more" if told > _SHOWN else ""
             progress(f"{told} left{': ' if names else ''}{names}{more}")
+
+
+def _may_be_there(client: Client) -> bool:
+    """Whether its process has not been seen to end; of one in another PID namespace that cannot always be seen."""
+    if client.local:
+        return process_key(client.pid) == client.key
+    return client.pid_here is None or process_key(client.pid_here) is not None
 
 
 async def _kill(work: Work, daemon: Daemon, key: ProcessKey, answer: Answer[Any], guard: Guard) -> Result:
