@@ -84,7 +84,7 @@ def test_taller_blocks_say_the_same_in_finer_steps() -> None:
     ]
 
 
-async def test_where_there_is_room_the_history_is_shown_and_its_length_chosen() -> None:
+async def test_where_there_is_room_the_history_is_shown_and_its_length_chosen(monkeypatch) -> None:
     app = make_app(at(0, 10.0))
     async with app.run_test(size=(200, 60)) as pilot:
         for second in range(1, 120):
@@ -101,6 +101,11 @@ async def test_where_there_is_room_the_history_is_shown_and_its_length_chosen() 
         await pilot.press("plus", "plus", "plus", "plus", "plus")
         await pilot.pause()
         assert "- + 1 h" in text_of(app)
+        drawn, columns = [], app.history.columns
+        monkeypatch.setattr(app.history, "columns", lambda *of: (drawn.append(of), columns(*of))[1])
+        for seconds, times in ((121.3, 0), (122.0, 0), (121 + 600, 1)):
+            await push(pilot, at(seconds, 41.0))
+            assert len(drawn) == times, "what does not move is not drawn anew"
 
 
 async def test_on_a_small_screen_the_history_is_there_where_the_devices_are_zoomed() -> None:

@@ -51,10 +51,13 @@ class DevicesPanel(Panel[Device]):
         self._history = DeviceHistory()
         self._now = 0.0
         self._window = USUAL
+        self._plotted: dict[str, tuple[object, list[Line]]] = {}
+        """Of each device what its plots were drawn of last, and they."""
 
     def show(self, snapshot: Snapshot, lines_per_device: int, history: DeviceHistory) -> None:
         self._detail = snapshot.nvml_detail
         self._history, self._now = history, snapshot.time
+        self._plotted = {row.uuid: self._plotted[row.uuid] for row in snapshot.devices if row.uuid in self._plotted}
         self.set_rows(snapshot.devices, lines_per_device)
 
     def set_window(self, seconds: int) -> None:
@@ -75,8 +78,17 @@ class DevicesPanel(Panel[Device]):
         return (("- +", "key"), (f" {window_text(self._window)}", "dim"))
 
     def _plots(self, row: Device, width: int) -> list[Line]:
-        """Of each reading its blocks, as tall as there is room for, the newest at the right, and the largest."""
+        """What :meth:`_plot` draws, anew where a cell's time is over: in between nothing of it moves."""
         cells = max(10, width - 24)
+        now = int(self._now // (self._window / cells))
+        drawn_of = self._history, now, self._window, cells, self._lines_per_row, self._framed
+        known = self._plotted.get(row.uuid)
+        if known is None or known[0] != drawn_of:
+            known = self._plotted[row.uuid] = drawn_of, self._plot(row, cells)
+        return known[1]
+
+    def _plot(self, row: Device, cells: int) -> list[Line]:
+        """Of each reading its blocks, as tall as there is room for, the newest at the right, and the largest."""
         readings = self._history.columns(row.uuid, self._window, cells, self._now)
         lines: list[Line] = []
         room = self._lines_per_row - READINGS
