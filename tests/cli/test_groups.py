@@ -152,8 +152,10 @@ def test_filters(text: str, hit: bool) -> None:
     assert ClientFilter(text).matches(client(1, where), View()) is hit
 
 
-def test_the_column_is_hidden_until_it_is_asked_for() -> None:
+def test_the_column_is_hidden_until_it_is_asked_for_where_there_is_little_room() -> None:
     from mpstui.fields import lay_out
 
-    assert CLIENT["where"].column is not None
-    assert "where" not in [each.id for each, _ in lay_out(CLIENT, View(), 400, 0, stretch=True)]
+    column = CLIENT["where"].column
+    assert column is not None
+    shown = {cells: [each.id for each, _ in lay_out(CLIENT, View(), cells, 0, stretch=True)] for cells in (179, 180)}
+    assert ["where" in shown[cells] for cells in (179, 180)] == [False, True]
