@@ -41,6 +41,8 @@ def begin(make: Callable[[], NvmlSource] = _real) -> None:
     if not os.path.exists(DEVICE) or len(os.sched_getaffinity(0)) < 2:
         return
     with suppress(OSError):
+        for number in range(3):
+            os.fstat(number)  # a pipe in the place of a closed one would be taken for the command's own input or output
         questions, ask = os.pipe()
         told, answers = os.pipe()
         parent, child = os.getpid(), os.fork()

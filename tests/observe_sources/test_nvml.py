@@ -231,6 +231,18 @@ def test_nvml_in_a_process_of_its_own_tells_the_same_and_is_read_here_once_that_
     assert nvml_process.taken(source) is source, "nothing was begun"
 
 
+@pytest.mark.parametrize("closed", [0, 1, 2])
+def test_where_a_standard_stream_is_closed_no_pipe_takes_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closed: int
+) -> None:
+    monkeypatch.setattr(nvml_process, "DEVICE", tmp_path)
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1})
+    monkeypatch.delattr("os.fork")
+    fstat = os.fstat
+    monkeypatch.setattr("os.fstat", lambda fd: fstat(-1 if fd == closed else fd))
+    nvml_process.begin()
+
+
 def test_without_a_driver_no_process_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvml_process, "DEVICE", tmp_path / "none")
     monkeypatch.delattr("os.fork")
