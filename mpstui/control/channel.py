@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from mpstui.control.answer import Outcome
 from mpstui.control.holder import HELD_AFTER, SessionWatch
+from mpstui.control.memory import real_path
 from mpstui.core.late import pattern
 from mpstui.core.model import SessionHolder
 from mpstui.core.text import error_text, path_text, printable
@@ -247,7 +248,7 @@ def describe_holder(holder: SessionHolder) -> str:
 def _lock(pipe_dir: Path) -> asyncio.Lock:
     """The one lock of a daemon in this process and event loop; the daemon serves one session at a time (fact 2)."""
     of_loop = _locks.setdefault(asyncio.get_running_loop(), WeakValueDictionary())
-    return of_loop.setdefault(os.path.realpath(pipe_dir), asyncio.Lock())
+    return of_loop.setdefault(real_path(pipe_dir), asyncio.Lock())
 
 
 def patience(seconds: float) -> float:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from mpstui.control.commandline import parse_command_line
-from mpstui.control.memory import read_each, read_memory
+from mpstui.control.memory import read_each, read_memory, real_path
 from mpstui.core.model import SessionHolder
 from mpstui.core.text import printable
 
@@ -86,7 +86,7 @@ def find_sessions(pipe_dir: Path, exclude: Collection[int] = (), binary: Sequenc
     namespace), its environment names the directory and it has a connection. Reads every process; call it off the event
     loop.
     """
-    wanted = os.path.realpath(pipe_dir)
+    wanted = real_path(pipe_dir)
     connected = connections(pipe_dir)
     found: list[HeldSession] = []
     pids = [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) not in exclude]
@@ -179,7 +179,7 @@ def connections(pipe_dir: Path) -> frozenset[int] | None:
     """
     names, files = set(), set()
     for name in ("control", "control_privileged"):
-        path = os.path.join(os.path.realpath(pipe_dir), name)
+        path = os.path.join(real_path(pipe_dir), name)
         names.add(path)
         with contextlib.suppress(OSError):
             status = os.stat(path)

@@ -16,6 +16,8 @@ from collections.abc import Sequence
 from queue import Empty, SimpleQueue
 from typing import Final
 
+from mpstui.core.late import pattern
+
 PATIENCE: Final = 3.0
 """Seconds in which the kernel has not let a reader go on: what it reads is left."""
 _AT_MOST: Final = 30.0
@@ -23,6 +25,17 @@ _AT_MOST: Final = 30.0
 _LOOK: Final = 0.1
 _AGAIN: Final = 5 * _LOOK
 """As ``PATIENCE`` once one has been left: there may be many."""
+
+
+INSIDE: Final = pattern(rb"/proc/[0-9]+/root(?=/|$)")
+"""The root of a process in a container: not a link to read, and what is behind it is the container's own way."""
+
+
+def real_path(path: str | os.PathLike[str]) -> str:
+    """Without links, as a directory of two names is one; but what lies behind the root of a process is left as it is:
+    that root reads as ``/``, and would lead to what has the same name here."""
+    name = os.path.abspath(path)
+    return name if INSIDE.match(os.fsencode(name)) else os.path.realpath(name)
 
 
 def read_file(path: str, limit: int) -> bytes | None:

@@ -17,6 +17,7 @@ from mpstui.control.binary import look
 from mpstui.control.channel import patience
 from mpstui.control.commandline import PROGRAM, shown_program
 from mpstui.control.grammar import Clock
+from mpstui.control.memory import INSIDE
 from mpstui.core.model import Snapshot
 from mpstui.core.text import path_text, printable, unprintable
 from mpstui.doctor import advice, modes, setup, sharing
@@ -219,9 +220,12 @@ def _directory(place: Place) -> DirectoryFacts:
 
 
 def filesystem_of(path: Path, mountinfo: bytes) -> str | None:
-    """The type of the file system that ``path`` is on, by the longest mount point that leads to it."""
+    """The type of the file system that ``path`` is on, by the longest mount point that leads to it; None in another
+    process' root, whose mounts are others."""
     best, kind = -1, None
     real = os.fsencode(os.path.realpath(path))
+    if INSIDE.match(os.fsencode(path)):
+        return None
     for line in mountinfo.splitlines():
         fields, _, rest = line.partition(b" - ")
         words = fields.split()

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from mpstui.control.commandline import PROGRAM, Protocol, parse_command_line
-from mpstui.control.memory import read_each
+from mpstui.control.memory import read_each, real_path
 from mpstui.core.late import pattern
 from mpstui.core.model import DEVICES_VARIABLE, EMPTY, LIMIT_VARIABLES, ProcessKey
 from mpstui.core.text import path_text, printable, unprintable
@@ -158,7 +158,7 @@ def _is_listened_at(path: Path) -> bool:
     by names: a container of the same network may have one of that name where here is none."""
     if not path.is_socket():
         return False
-    names = {os.fsencode(path), os.path.realpath(os.fsencode(path.parent)) + b"/" + os.fsencode(path.name)}
+    names = {os.fsencode(path), os.fsencode(real_path(path.parent)) + b"/" + os.fsencode(path.name)}
     for line in (read_proc("/proc/net/unix", _SOCKETS_LIMIT) or b"").splitlines():
         fields = line.split(maxsplit=7)
         if len(fields) == 8 and fields[3] == _SO_ACCEPTCON and fields[7] in names:
@@ -715,7 +715,7 @@ def _within(pipe_dir: Path, daemons: Sequence[DaemonProcess]) -> Place | None:
     """
     daemons = [daemon for daemon in daemons if daemon.protocol == "v3"]
     try:
-        real = Path(os.path.realpath(pipe_dir)) if daemons else pipe_dir
+        real = Path(real_path(pipe_dir)) if daemons else pipe_dir
     except (OSError, ValueError):
         return None
     if not daemons or lock_holder(pipe_dir) is not None:

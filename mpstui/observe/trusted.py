@@ -20,6 +20,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final, Literal
 
+from mpstui.control.memory import INSIDE
 from mpstui.core.late import pattern
 from mpstui.core.text import error_text, path_text, printable
 from mpstui.observe.procfs import read_proc, user_name
@@ -28,8 +29,6 @@ _LOOK: Final = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _SAFE: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _LINKS: Final = 40
 """Symbolic links on one way, as the kernel counts them."""
-_INSIDE: Final = pattern(rb"/proc/[0-9]+/root(?=/|$)")
-"""The root of a process in a container: not a link to read, and what is behind it is the container's own way."""
 _ACL: Final = "system.posix_acl_access"
 _SYSTEM_GROUPS: Final = frozenset(("root", "syslog"))
 """``/var/log`` is the logging service's group's to write to on Ubuntu; the system's own logs stand and fall with it."""
@@ -143,7 +142,7 @@ def _walk(path: Path, held: ExitStack, owners: Collection[int] | None, make: boo
     """The directories down to the one that holds ``path``, open until ``held`` ends, and who decides where the way
     leads: the owners that are not root, of all of it; without ``owners``, when it is walked as it is, of its links."""
     raw = os.fsencode(path)
-    inside = _INSIDE.match(raw)
+    inside = INSIDE.match(raw)
     base = inside[0] if inside else b"/"
     rest = [part for part in raw[len(base) :].split(b"/") if part not in {b"", b"."}][:-1]
     if not path.is_absolute() or path.name in {"", ".."} or b"\0" in raw:

@@ -20,6 +20,7 @@ from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
+from mpstui.control.memory import real_path
 from mpstui.core.model import Client
 from mpstui.core.text import path_text, printable
 from mpstui.core.trust import Speaker
@@ -153,7 +154,7 @@ def place(pipe_dir: Path, speaker: Speaker) -> tuple[Path, int]:
     user = os.geteuid() if speaker.uid is None else speaker.uid
     private = not stat.S_IMODE(folder.st_mode) & 0o022 and folder.st_uid in {0, user}
     if speaker.uid is not None and private and not speaker.stamp:
-        return Path(os.path.realpath(pipe_dir)) / FILE, user
+        return Path(real_path(pipe_dir)) / FILE, user
     name = f"{folder.st_dev:x}-{folder.st_ino:x}.lock"
     if user == 0 and _made(_SHARED, 0):
         return _SHARED / name, user

@@ -18,6 +18,7 @@ import pytest
 from mpstui.observe import discovery
 from mpstui.observe.discovery import discover
 from mpstui.observe.procfs import process_key
+from mpstui.operations.lock import FILE as LOCK
 from mpstui.sim import SimNode
 from mpstui.sim.simd.config import default_gpus, write_marker
 
@@ -153,6 +154,8 @@ def test_a_daemon_behind_another_mount_is_found_beside_the_one_of_that_name_here
             assert done.returncode == 6, done.stderr
             done = mpstui("terminate", pids[0], "--yes", "--pipe-dir", found["pipe_dir"])
             assert done.returncode == 0, done.stderr
+            assert os.path.exists(f"{other}/{LOCK}"), "who changes it in there waits for the same turn"
+            assert not os.path.exists(f"{name}/{LOCK}"), "and it is not that of the daemon of this name here"
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process.pid, signal.SIGTERM)
