@@ -29,7 +29,6 @@ from mpstui.operations.types import ExitStatus
 LOG_BYTES: Final = 256 * 1024
 """Of the end of each log."""
 EVENTS: Final = 2000
-_LOGS: Final = ("control.log", "server.log")
 _PACKAGES: Final = frozenset(
     {"textual", "rich", "nvidia-ml-py", "psutil", "inotify-simple", "platformdirs", "prometheus-client"}
 )
@@ -73,10 +72,12 @@ def bundle(
         json.dumps(mask.json(each) if mask else each, ensure_ascii=False) + "\n" for each in told
     )
     for number, daemon in enumerate(snapshot.daemons):
-        for name in _LOGS:
+        for name in daemon.log_names:
             text, why_not = _log(daemon, name)
             shown = text if mask is None else mask.log(text)
-            files[f"logs/{number}-{name}"] = f"{mask.text(why_not) if mask else why_not}\n" if why_not else shown
+            there = f"logs/{number}-{name.replace('/', '-')}"
+            files[there] = f"{mask.text(why_not) if mask else why_not}
+" if why_not else shown
     return _write(path, files)
 
 

@@ -30,7 +30,6 @@ _REFRESH: Final = 5.0
 """Seconds between two readings of NVML and /proc, where --refresh does not say otherwise."""
 _BEAT: Final = 1.0
 """Seconds between two looks at when the node was last read."""
-_LOGS: Final = ("control.log", "server.log")
 _SIZES: Final = 15.0
 """Seconds between two looks at the logs' sizes."""
 
@@ -189,7 +188,7 @@ def _log_bytes(snapshot: Snapshot) -> Mapping[tuple[str, str], int]:
     """By pipe directory and log, of those that are files."""
     found: dict[tuple[str, str], int] = {}
     for daemon in snapshot.daemons:
-        for name in _LOGS if daemon.log_dir is not None and daemon.pid is not None else ():
+        for name in daemon.log_names if daemon.log_dir is not None and daemon.pid is not None else ():
             with suppress(OSError):
                 told = os.lstat(daemon.log_dir / name)  # type: ignore[operator]
                 if stat.S_ISREG(told.st_mode):

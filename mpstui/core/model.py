@@ -600,6 +600,12 @@ class Daemon:
         for server in self.servers:
             yield from server.clients
 
+    @property
+    def log_names(self) -> tuple[str, ...]:
+        """Its logs, as paths in its log directory: with protocol 3 each server has one of its own, by its name."""
+        named = [server.name for server in self.v3.servers] if self.v3 is not None else []
+        return ("control.log", "server.log", *(f"{name}/server.log" for name in named))
+
     def find_client(self, key: ProcessKey) -> Client | None:
         return next((c for c in self.clients() if c.key == key), None)
 

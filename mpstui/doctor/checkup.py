@@ -38,6 +38,7 @@ from mpstui.doctor.types import (
 )
 from mpstui.observe.devices import dcgm_trouble
 from mpstui.observe.discovery import Place, running_daemons
+from mpstui.observe.logs import server_logs
 from mpstui.observe.procfs import (
     HiddenProcessError,
     environment_of,
@@ -125,12 +126,14 @@ def gather(snapshot: Snapshot, places: Sequence[Place], binary: Sequence[str]) -
         binary=_binary(binary),
         directories=tuple(_directory(place) for place in places),
         logs=tuple(
-            _log(log_dir / name, owners)
-            for log_dir, owners in {place.log_dir: place.log_owners for place in reversed(places)}.items()
+            _log(log, owners)
+            for (log_dir, several), owners in {
+                (place.log_dir, place.protocol == "v3"): place.log_owners for place in reversed(places)
+            }.items()
             if log_dir is not None
-            for name in _LOGS
+            for log in (*(log_dir / name for name in _LOGS), *(server_logs(log_dir) if several else ()))
             # Before the first server there is no server.log, and nothing is wrong.
-            if name == "control.log" or not is_there(log_dir / "control.log") or is_there(log_dir / name)
+            if log == log_dir / "control.log" or not is_there(log_dir / "control.log") or is_there(log)
         ),
         processes=tuple(_processes(snapshot)),
         client_environments={client.pid: environment_of(client.key) for client in clients},

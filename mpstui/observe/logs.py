@@ -8,9 +8,10 @@ import time
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, Protocol, cast
+from typing import Final, NamedTuple, Protocol, cast
 
 from mpstui.control.grammar import LINE_BYTES, LogKind, LogParser
+from mpstui.control.v3 import NAME
 from mpstui.core.model import Event
 from mpstui.observe.sources import BlockingCalls
 from mpstui.observe.trusted import Owners, UnreadableLogError, is_there, open_log
@@ -252,18 +253,51 @@ GROUP: Final = 0.03
 fault are written."""
 CONTROL_MARKER: Final = b"Starting control daemon using socket"
 SERVER_MARKER: Final = b"] Startup"
+CONTROL_LOG: Final = "control.log"
+SERVER_LOG: Final = "server.log"
+_SERVERS_LIMIT: Final = 64
+"""Servers of one daemon of protocol 3 whose logs are read."""
+
+
+def server_logs(log_dir: Path) -> list[Path]:
+    """Where the servers of a daemon of protocol 3 write, each in a directory of its name, as is documented."""
+    try:
+        with os.scandir(log_dir) as entries:
+            names = [each.name for each in entries if NAME.fullmatch(each.name) and each.is_dir(follow_symlinks=False)]
+    except OSError:
+        return []
+    return [log_dir / name / SERVER_LOG for name in sorted(names)[:_SERVERS_LIMIT]]
+
+
+class _Log(NamedTuple):
+    """A log that is followed, with the reader of its lines: those of two servers are never one group."""
+
+    kind: LogKind
+    tail: LogTail
+    parser: LogParser
 
 
 class LogWatch:
     """control.log and server.log of ``log_dir``, where ``owners`` have written them (see ``open_log``). :meth:`history`
-    may take a second: run it off the event loop."""
+    may take a second: run it off the event loop. ``several``: many servers run at a time, so that the newest one's
+    start is no beginning of history, and each may have a log of its own (see :func:`server_logs`)."""
 
-    def __init__(self, log_dir: Path, owners: Owners, parser: Callable[[LogKind], LogParser] = LogParser) -> None:
+    def __init__(
+        self,
+        log_dir: Path,
+        owners: Owners,
+        parser: Callable[[LogKind], LogParser] = LogParser,
+        *,
+        several: bool = False,
+    ) -> None:
         self.log_dir = log_dir
-        self._control = LogTail(log_dir / "control.log", CONTROL_MARKER, owners=owners)
-        self._server = LogTail(log_dir / "server.log", SERVER_MARKER, owners=owners)
-        self._parsers = {"control": parser("control"), "server": parser("server")}
-        self._tails: tuple[tuple[LogKind, LogTail], ...] = (("control", self._control), ("server", self._server))
+        self._owners, self._parser, self._several = owners, parser, several
+        tail = LogTail(log_dir / CONTROL_LOG, CONTROL_MARKER, owners=owners)
+        self._control = _Log("control", tail, parser("control"))
+        self._logs = [self._control]
+        self._add(log_dir / SERVER_LOG, b"" if several else SERVER_MARKER)
+        self._listed: int | None = None
+        """When the directory had changed last, by its own clock, as it was looked through for logs of servers."""
         self._clock: Callable[[], float] | None = None
         self._read_at = 0.0
         self.settled = True
@@ -272,92 +306,113 @@ class LogWatch:
     @property
     def paths(self) -> tuple[Path, ...]:
         """The files whose changes are of interest: whoever writes to others wakes nobody."""
-        return tuple(tail.path for _, tail in self._tails if tail.believed)
+        return tuple(each.tail.path for each in self._logs if each.tail.believed)
 
     def believe(self, owners: Owners) -> None:
         """From now on whoever these are: another daemon may run, or none."""
-        for _, tail in self._tails:
-            tail.believe(owners)
+        self._owners = owners
+        for each in self._logs:
+            each.tail.believe(owners)
 
     @property
     def version(self) -> str | None:
-        return self._parsers["control"].version
+        return self._control.parser.version
 
     @property
     def unknown(self) -> tuple[int, frozenset[str]]:
         """The daemon's PID as its log has it, and the commands that it said it does not know."""
-        return self._parsers["control"].unknown
+        return self._control.parser.unknown
 
     @property
     def trouble(self) -> str | None:
         """Why the logs do not tell everything, one sentence; a server.log that is still to come is no trouble."""
-        if self._control.error is not None:
-            return self._control.error
-        if self._server.error is not None and is_there(self._server.path):
-            return self._server.error
-        return None
+        if self._control.tail.error is not None:
+            return self._control.tail.error
+        tails = (each.tail for each in self._logs[1:])
+        return next((tail.error for tail in tails if tail.error is not None and is_there(tail.path)), None)
 
     @property
     def believed(self) -> bool:
         """False where the logs, or one of them, could have been written by somebody else."""
-        return all(tail.believed for _, tail in self._tails)
+        return all(each.tail.believed for each in self._logs)
 
     @property
     def complete(self) -> bool:
         """Whether history reaches back to the daemon's start."""
-        return self._control.from_start
+        return self._control.tail.from_start
 
     @property
     def serves(self) -> bool:
         """Whether server.log was read from the server's start on."""
-        return self._server.from_start
+        return all(each.tail.from_start for each in self._logs[1:])
 
     def history(self) -> list[Told]:
         """Everything that is there, in the order of time."""
         told: list[Told] = []
-        for kind, tail in self._tails:
+        self._look()
+        for kind, tail, parser in self._logs:
             while lines := tail.poll():
-                told += self._parse(kind, lines)
-            told += ((kind, event) for event in self._parsers[kind].flush())
+                told += ((kind, event) for line in lines for event in parser.feed(line))
+            told += ((kind, event) for event in parser.flush())
         return _ordered(told)
 
     def live(self, monotonic: Callable[[], float]) -> None:
         """From here on lines are read as they are written."""
         self._clock = monotonic
-        for parser in self._parsers.values():
-            parser.live(monotonic)
+        for each in self._logs:
+            each.parser.live(monotonic)
 
     def poll(self) -> list[Told]:
         """What was written since; costs two ``stat`` where nothing was."""
         told: list[Told] = []
         self.settled = True
-        for kind, tail in self._tails:
+        self._look()
+        for kind, tail, parser in self._logs:
             lines = tail.poll()
             now = self._clock() if self._clock is not None else 0.0
             if lines:
                 self.settled = False
                 self._read_at = now
-                told += self._parse(kind, lines)
-            elif self._clock is None or now - self._read_at >= GROUP or not self._parsers[kind].gathers:
-                told += ((kind, event) for event in self._parsers[kind].flush())
+                told += ((kind, event) for line in lines for event in parser.feed(line))
+            elif self._clock is None or now - self._read_at >= GROUP or not parser.gathers:
+                told += ((kind, event) for event in parser.flush())
             else:
                 self.settled = False
         return _ordered(told) if len(told) > 1 else told
 
     def missed(self) -> bool:
         """Whether lines were left out since this was last asked, as a log grew faster than it was read."""
-        skipped = [tail for _, tail in self._tails if tail.skipped]
+        skipped = [each.tail for each in self._logs if each.tail.skipped]
         for tail in skipped:
             tail.skipped = False
         return bool(skipped)
 
     def close(self) -> None:
-        for _, tail in self._tails:
-            tail.close()
+        for each in self._logs:
+            each.tail.close()
 
-    def _parse(self, kind: LogKind, lines: list[bytes]) -> list[Told]:
-        feed = self._parsers[kind].feed
-        return [(kind, event) for line in lines for event in feed(line)]
+    def _add(self, path: Path, marker: bytes = b"") -> None:
+        log = _Log("server", LogTail(path, marker, owners=self._owners), self._parser("server"))
+        self._logs.append(log)
+
+    def _look(self) -> None:
+        """Finds the logs of servers that are new; costs one ``stat`` where there is none."""
+        if not self._several:
+            return
+        try:
+            changed = os.stat(self.log_dir).st_mtime_ns
+        except OSError:
+            return
+        if changed == self._listed:
+            return
+        # A directory that was made in the same tick of the kernel's clock would be missed.
+        self._listed = changed if time.time_ns() - changed > _TICK_NS else None
+        known = {each.tail.path for each in self._logs}
+        for path in server_logs(self.log_dir):
+            if path not in known:
+                self._add(path)
+                if self._clock is not None:
+                    self._logs[-1].parser.live(self._clock)
 
 
 def _ordered(told: list[Told]) -> list[Told]:

@@ -119,8 +119,9 @@ class DaemonWatcher:
             return
         if self._logs is not None:
             self._logs.close()
-        parser = _protocol(watched.place).log_parser
-        self._logs = LogWatch(log_dir, owners, parser) if log_dir is not None else None
+        spoken = _protocol(watched.place)
+        several = spoken.name == "v3"
+        self._logs = LogWatch(log_dir, owners, spoken.log_parser, several=several) if log_dir is not None else None
         self._asked_whole = None
         if self._logs is not None:
             logs, self._reading_history = self._logs, True

@@ -112,9 +112,10 @@ def test_a_client_is_terminated_by_its_number_and_a_forged_one_is_not(v3: SimNod
     assert "terminate_client" not in told.err, "what is told is what is sent"
     again = mpstui("terminate", good.pid, "--yes", *at)
     assert again.status == 6, "never twice"
+    v3.call("server", "create", "yy", "--uid=0")  # another one's start is no beginning of history
     states = {c["pid"]: c["state"] for server in daemon(mpstui, v3)["servers"] for c in server["clients"]}
     assert (states[good.pid], states[evil.pid]) == ("TERMINATED", "ACTIVE")
-    v3.call("server", "create", "yy", "--uid=0")  # behind it nothing of the terminate is read
+    assert b"Client termination succeeded" in (v3.log_dir / "training" / "server.log").read_bytes()
     told = mpstui("terminate", good.pid, "--kill", "--yes", *at)
     assert told.status == 0, told
     assert log(v3).count("Call:client terminate") == 1

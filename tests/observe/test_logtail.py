@@ -240,3 +240,33 @@ def test_a_fault_whose_lines_are_read_in_two_looks_is_one(tmp_path):
     watch.close()
     ((_, event),) = found
     assert (event.kind, event.values["clients"]) == ("fatal_fault", "11641")
+
+
+def test_several_servers_of_one_daemon_have_logs_of_their_own(tmp_path):
+    """As protocol 3 is documented: in a directory of each one's name; one that comes later is found, a link is none."""
+    (tmp_path / "control.log").touch()
+    started = b"[2026-11-22 10:00:00.000 Other    70] Startup\n"
+    ended = (
+        b"[2026-11-22 10:00:01.000 Server    70] MPS server requesting client {PID: 7, Context ID: 1} to exit\n"
+        b"[2026-11-22 10:00:01.000 Server    70] Client termination succeeded.\n"
+    )
+    connected = b"[2026-11-22 10:00:02.000 Server    %d] Client {PID: %d, Context ID: 0} connected\n"
+    (tmp_path / "server.log").write_bytes(connected % (70, 7) + started)  # what comes before a start counts too
+    for name in ("training", "Training", "outside"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "training" / "server.log").write_bytes(ended)
+    (tmp_path / "Training" / "server.log").write_bytes(connected % (72, 99))
+    (tmp_path / "outside").rename(tmp_path.parent / "outside")
+    (tmp_path.parent / "outside" / "server.log").write_bytes(connected % (73, 98))
+    (tmp_path / "linked").symlink_to(tmp_path.parent / "outside")
+    watch = LogWatch(tmp_path, frozenset({os.getuid()}), several=True)
+    told = [(event.kind, event.server_pid, event.pid) for _, event in watch.history()]
+    assert ("client_connected", 70, 7) in told
+    assert ("terminate_succeeded", 70, 7) in told
+    assert not {98, 99} & {pid for _, _, pid in told}
+    watch.live(lambda: 0.0)
+    (tmp_path / "serving").mkdir()
+    (tmp_path / "serving" / "server.log").write_bytes(connected % (71, 8))
+    assert [(e.kind, e.server_pid, e.pid) for _, e in watch.poll()] == [("client_connected", 71, 8)]
+    assert tmp_path / "serving" / "server.log" in watch.paths
+    watch.close()

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import time
+from typing import Final
 
 from .config import Place
+
+_FLAGS: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class Logs:
@@ -15,12 +18,12 @@ class Logs:
         """In ``directory``; None for both on standard output, as of a daemon in the foreground (fact 47). Where the
         directory cannot be written the daemon runs without logs; it says so unless a file is in the way."""
         self._control = self._server = 1
+        self._directory, self._named = directory, dict[str, Logs]()
         if directory is None:
             return
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         try:
-            self._control = os.open(os.path.join(directory, "control.log"), flags, 0o644)
-            self._server = os.open(os.path.join(directory, "server.log"), flags, 0o644)
+            self._control = os.open(os.path.join(directory, "control.log"), _FLAGS, 0o644)
+            self._server = os.open(os.path.join(directory, "server.log"), _FLAGS, 0o644)
         except OSError as error:
             self._control = self._server = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
             if not isinstance(error, NotADirectoryError):
@@ -29,6 +32,21 @@ class Logs:
 
     warning = ""
     """What the daemon prints at its start."""
+
+    def of_server(self, name: str) -> Logs:
+        """The logs of a server with a name: its own is in a directory of that name, as protocol 3 is documented."""
+        if self._directory is None:
+            return self
+        if name not in self._named:
+            place = os.path.join(self._directory, name)
+            logs = self._named[name] = Logs(None)
+            logs._control = self._control
+            try:
+                os.makedirs(place, 0o755, exist_ok=True)
+                logs._server = os.open(os.path.join(place, "server.log"), _FLAGS, 0o644)
+            except OSError:
+                logs._server = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+        return self._named[name]
 
     def control(self, text: str | bytes, pid: int | None = None) -> None:
         self._write(self._control, "Control", pid or os.getpid(), text)

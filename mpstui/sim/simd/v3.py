@@ -217,9 +217,10 @@ class V3Daemon(SimDaemon):
         devices = tuple(self._device(text) for text in allowed.split(",")) if allowed else tuple(range(len(self.gpus)))
         known = tuple(device for device in devices if device is not None)
         gpus = tuple(self.gpus[device] for device in known)
-        begin = Begin(self._place(name), uid, gpus, self._logs, 100.0, 0, 0, self.driver)
+        logs = self._logs.of_server(name)
+        begin = Begin(self._place(name), uid, gpus, logs, 100.0, 0, 0, self.driver)
         pid, link = start_process(begin)
-        server = SimServer(pid, link, uid, gpus or self.gpus, self._logs, self._xids.append)
+        server = SimServer(pid, link, uid, gpus or self.gpus, logs, self._xids.append)
         self.servers[pid] = server
         self._loop.watch(link, lambda: self._server_speaks(server))
         named = self.named[name] = Named(name, uid, known, pid, {_DEFAULT: Space()})
