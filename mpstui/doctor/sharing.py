@@ -14,10 +14,8 @@ from mpstui.core.v3 import Namespace
 from mpstui.doctor.types import Facts, Finding, Verdict, subject_of
 from mpstui.history.times import local_text
 from mpstui.observe.problems import shared_devices
-from mpstui.plan.variables import Variable, variables_of
+from mpstui.plan.variables import CONTEXT_BYTES, Variable, variables_of
 
-_CONTEXT: Final = 600 << 20
-"""A context on all SMs of an H100 took 520 MiB (fact 23) and counts against the limit (fact 25)."""
 _MUCH: Final = 200.0
 """Percent in all, of clients that are all limited, from which on the limits divide little."""
 _LITTLE: Final = 50.0
@@ -200,7 +198,7 @@ def _small_limits(facts: Facts) -> Iterator[Finding]:
         scopes += [(f"namespace {space.server}/{space.name}", limits) for space, limits in _of_namespaces(daemon)]
         for subject, limits in scopes:
             for device, size in limits.items():
-                if size < _CONTEXT:
+                if size < CONTEXT_BYTES:
                     text = f"{format_size(size)} on device {device} is hardly more than a CUDA context takes, or less"
                     yield Finding("memory_limits", "warning", subject, text, "Set 1G or more.")
 

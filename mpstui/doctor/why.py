@@ -11,7 +11,18 @@ from typing import Final, Literal, NamedTuple
 
 from mpstui.core.cells import gpu_label
 from mpstui.core.late import dataclass
-from mpstui.core.model import Daemon, Device, LostClient, PendingClient, Server, Snapshot
+from mpstui.core.limits import own_memory, own_numbers
+from mpstui.core.model import (
+    DEVICES_VARIABLE,
+    MEMORY_VARIABLE,
+    PARTITION_VARIABLE,
+    Daemon,
+    Device,
+    LostClient,
+    PendingClient,
+    Server,
+    Snapshot,
+)
 from mpstui.core.text import UNKNOWN, format_size, path_text, plural, printable
 from mpstui.core.v3 import DEFAULT
 from mpstui.doctor.program import Program, Shm, read_namespaces, read_program, shm_of
@@ -19,6 +30,7 @@ from mpstui.doctor.types import DEBUGGERS
 from mpstui.observe.discovery import FileId, file_id
 from mpstui.observe.procfs import read_environment
 from mpstui.observe.sources import ProcessSource
+from mpstui.plan.variables import CONTEXT_BYTES, meant
 
 Certainty = Literal["sure", "likely", "possible"]
 _ORDER: Final[Mapping[Certainty, int]] = {"sure": 0, "likely": 1, "possible": 2}
@@ -146,6 +158,10 @@ def answer(program: Program, neighbours: Sequence[Neighbour], snapshot: Snapshot
                     program = replace(program, user=client.user, command=client.command)
                 if mine or (client.pid_here == program.pid and client.pid_here is not None):
                     return Diagnosis(program, tuple(_as_client(server, client.state, each.daemon)), server, each.daemon)
+    for each in neighbours:
+        if (role := _role(program, each.daemon)) is not None:
+            reason = Reason("is_mps", "sure", role, ("it serves clients, and is none",), "Nothing has to be done.")
+            return Diagnosis(program, (reason,), None, each.daemon)
     if snapshot.source == "simulated":
         waiting: list[PendingClient | LostClient] = []
         for daemon in snapshot.daemons:
@@ -155,6 +171,16 @@ def answer(program: Program, neighbours: Sequence[Neighbour], snapshot: Snapshot
     mine_too = _looked_for(program, neighbours)
     reasons = sorted(_reasons(program, mine_too, neighbours, snapshot), key=lambda each: _ORDER[each.certainty])
     return Diagnosis(program, tuple(reasons), None, mine_too.daemon if mine_too is not None else None)
+
+
+def _role(program: Program, daemon: Daemon) -> str | None:
+    """What it is of MPS itself, one clause."""
+    if program.pid == daemon.pid:
+        return f"it is the daemon of {path_text(daemon.pipe_dir)} itself"
+    ours = daemon.pid_there is None  # else the daemon's numbers are not the node's
+    if ours and any(server.key == program.key for server in daemon.servers):
+        return f"it is a server of the daemon in {path_text(daemon.pipe_dir)}"
+    return None
 
 
 def _looked_for(program: Program, neighbours: Iterable[Neighbour]) -> Neighbour | None:
@@ -197,7 +223,7 @@ def _reasons(
     if near is not None:
         yield from _of_daemon(program, near, snapshot)
         yield from _of_namespaces(program, near)
-        yield from _of_numbers(program, near)
+        yield from _of_numbers(program, near, snapshot)
     yield from _of_devices(program, near, snapshot)
 
 
@@ -235,6 +261,13 @@ def _of_itself(program: Program) -> Iterator[Reason]:
             "A program under cuda-gdb waits in cuInit until all clients of the server are gone: end them, or debug it "
             "without MPS.",
         )  # fmt: skip
+    if os.path.basename((program.command or "").split(" ")[0]).startswith(_DEBUGGERS):
+        yield Reason(
+            "is_debugger", "likely", "it is a debugger: what it runs is, or would be, the client",
+            ("its command names one",),
+            "Ask about the program under it: that waits in cuInit until all clients of the server are gone.",
+        )  # fmt: skip
+        return
     if program.cuda is False:
         yield Reason(
             "no_cuda", "likely", "it has not loaded CUDA's driver library",
@@ -250,7 +283,8 @@ def _of_place(program: Program, looked_for: Neighbour | None, running: Sequence[
         if program.environment is None:
             yield Reason(
                 "unreadable", "possible", "where it looks for a daemon may not be read",
-                ("its environment is its user's and root's alone",), "Run mpstui as root.",
+                ("its environment is its user's and root's alone",),
+                "Run mpstui as root; where root is refused too, the system or the container hides it.",
             )  # fmt: skip
         return
     shown = path_text(seen.path, 160)
@@ -260,6 +294,9 @@ def _of_place(program: Program, looked_for: Neighbour | None, running: Sequence[
         evidence.append(seen.detail)
     places = ", ".join(path_text(each.daemon.pipe_dir) for each in running)
     evidence.append(f"daemons run in: {places}" if places else "no daemon runs on this node, as far as can be seen")
+    misspelt = [name for name in program.environment or () if not seen.set and meant(name) == _VARIABLE]
+    if misspelt:
+        evidence.append(f"it has {printable(misspelt[0], 60)}, which is no variable of MPS: {_VARIABLE} is")
     if looked_for is not None and looked_for in running:
         if seen.state == "closed" or seen.socket is False:
             yield Reason(
@@ -336,11 +373,29 @@ def _of_daemon(program: Program, near: Neighbour, snapshot: Snapshot) -> Iterato
             (daemon.start_failures.reason or "server.log does not say why",), "See “mpstui doctor”.",
         )  # fmt: skip
     told = program.environment
-    if daemon.static_partitioning and told is not None and "CUDA_MPS_SM_PARTITION" not in told:
+    if daemon.static_partitioning and told is not None:
+        named = told.get(PARTITION_VARIABLE)
+        text = None
+        if named is None:
+            text = "the daemon has static partitions, and it names none"
+        elif daemon.partitions is not None and not any(each.is_named(named) for each in daemon.partitions.partitions):
+            text = "the daemon has no static partition of the name that it gives"
+        if text is not None:
+            has = f"{PARTITION_VARIABLE} is {printable(named, 120)}" if named else f"it has no {PARTITION_VARIABLE}"
+            yield Reason(
+                "partition", "sure", text, (f"{has}: CUDA error 915",),
+                f"Start it with {PARTITION_VARIABLE}; “mpstui partition list” has them.",
+            )  # fmt: skip
+    limits = own_memory(
+        (told or {}).get(MEMORY_VARIABLE),
+        own_numbers(daemon.ordinals, (told or {}).get(DEVICES_VARIABLE)),
+        daemon.ordinals,
+    )
+    if small := [size for size in (limits or {}).values() if size < CONTEXT_BYTES]:
         yield Reason(
-            "partition", "sure", "the daemon has static partitions, and it names none",
-            ("no CUDA_MPS_SM_PARTITION in its environment: CUDA error 915",),
-            "Start it with CUDA_MPS_SM_PARTITION; “mpstui partition list” has them.",
+            "small_limit", "possible", f"its own memory limit of {format_size(min(small))} may be too small to begin",
+            (f"{MEMORY_VARIABLE} is {printable((told or {})[MEMORY_VARIABLE], 80)}; a context counts against it",),
+            "Give it 1G or more.",
         )  # fmt: skip
     yield from _of_capacity(daemon, snapshot)
 
@@ -390,30 +445,56 @@ def _of_namespaces(program: Program, near: Neighbour) -> Iterator[Reason]:
         )  # fmt: skip
 
 
-def _of_numbers(program: Program, near: Neighbour) -> Iterator[Reason]:
-    """What it sees is numbered twice: by the daemon's variable, and by its own."""
-    own = (program.environment or {}).get("CUDA_VISIBLE_DEVICES")
-    if own is None or near.visible is None:
+def _of_numbers(program: Program, near: Neighbour, snapshot: Snapshot) -> Iterator[Reason]:
+    """What it sees is numbered twice, by the daemon's variable and by its own; or it names what the daemon has not."""
+    own = (program.environment or {}).get(DEVICES_VARIABLE)
+    if own is None or own.split(",")[0].strip() in _NO_DEVICES:
         return
-    numbers, theirs = _ordinals(own), near.visible.split(",")
-    if numbers is None:
-        return
-    beyond = [number for number in numbers if number >= len(theirs)]
+    theirs = None if near.visible is None else near.visible.split(",")
+    uuids = [*near.daemon.ordinals.values()] or [each.uuid for each in snapshot.devices if theirs is None]
+    count = len(uuids) if theirs is None else len(theirs)
+    parts = [part.strip() for part in own.split(",")]
     evidence = (
-        f"its CUDA_VISIBLE_DEVICES is {printable(own, 80)}, the daemon's {printable(near.visible, 80)}",
+        f"its {DEVICES_VARIABLE} is {printable(own, 80)}, the daemon's "
+        + ("is not set" if near.visible is None else printable(near.visible, 80)),
         "a client's numbers are the daemon's, counted after the daemon's own variable",
     )
-    if beyond:
-        yield Reason(
-            "remap", "sure", f"it asks for device {beyond[0]} of a daemon that has {len(theirs)}", evidence,
-            f"Give it 0 to {len(theirs) - 1}, or UUIDs.",
-        )  # fmt: skip
-    elif [theirs[number].strip() for number in numbers] != [str(number) for number in numbers]:
+    for index, part in enumerate(parts):
+        if (wrong := _is_not_there(part, count, uuids)) is not None:
+            left = "CUDA leaves it out, and all that come behind it" + ("" if index else ", so that none is left")
+            yield Reason(
+                "remap" if theirs is not None and part.isdecimal() else "not_visible",
+                "possible" if index else "sure", wrong, (*evidence, left),
+                f"Give it 0 to {count - 1}, or UUIDs of the daemon's devices." if count else "Give it UUIDs.",
+            )  # fmt: skip
+            return
+    numbers = _ordinals(own)
+    if theirs is None or numbers is None:
+        return
+    if [theirs[number].strip() for number in numbers] != [str(number) for number in numbers]:
         gets = ", ".join(theirs[number].strip() for number in numbers)
         yield Reason(
             "remap", "possible", "its devices are numbered twice", (*evidence, f"so it gets: {printable(gets, 80)}"),
             "Leave the variable out of one of the two, or name UUIDs in its.",
         )  # fmt: skip
+
+
+def _is_not_there(part: str, count: int, uuids: Sequence[str]) -> str | None:
+    """Why a word of CUDA_VISIBLE_DEVICES names no device of a daemon that has ``count``; None where it may."""
+    shown = printable(part, 48)
+    if part.isascii() and part.isdecimal():
+        beyond = count and (len(part) > 4 or int(part) >= count)
+        return f"it asks for device {shown} of a daemon that has {count}" if beyond else None
+    if part.startswith("GPU-"):
+        known = [uuid for uuid in uuids if uuid.startswith("GPU-")] if len(uuids) >= count else []
+        return (
+            f"it asks for {shown}, which is no device of the daemon"
+            if known and not any(uuid.startswith(part) for uuid in known)
+            else None
+        )
+    if not part or part.startswith("MIG-"):
+        return None
+    return f"it asks for “{shown}”, which is neither a number nor a UUID"
 
 
 def _of_devices(program: Program, near: Neighbour | None, snapshot: Snapshot) -> Iterator[Reason]:

@@ -171,9 +171,13 @@ def cpus_of(pid: int) -> frozenset[int] | None:
 
 
 def read_environment(pid: int) -> dict[str, str] | None:
-    """The CUDA_* variables that the process was started with, decoded as file names are (so not
-    printable); None where not permitted."""
+    """The variables of CUDA and MPS that the process was started with, misspelt ones too, decoded as file names are (so
+    not printable); None where not permitted."""
     return _cuda_variables(read_proc(f"/proc/{pid}/environ"))
+
+
+_LIKE_MPS: Final = pattern(rb"(?i:(?:nv(?:idia)?_?)?(?:cuda_?)?mps_|cuda)[A-Za-z0-9_]*=")
+"""Names that somebody may have meant for one of MPS'."""
 
 
 def _cuda_variables(raw: bytes | None) -> dict[str, str] | None:
@@ -181,7 +185,7 @@ def _cuda_variables(raw: bytes | None) -> dict[str, str] | None:
         return None
     found: dict[str, str] = {}
     for entry in raw.split(b"\0"):
-        if entry.startswith(b"CUDA_"):
+        if entry.startswith(b"CUDA_") or _LIKE_MPS.match(entry):
             name, _, value = entry.partition(b"=")
             # Like getenv: of a name given twice the first one counts.
             found.setdefault(os.fsdecode(name[:_VALUE_LIMIT]), os.fsdecode(value[:_VALUE_LIMIT]))

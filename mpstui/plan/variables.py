@@ -10,7 +10,7 @@ import difflib
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from mpstui.core.late import dataclass
+from mpstui.core.late import dataclass, pattern
 from mpstui.core.limits import own_memory, own_numbers, own_percentage, own_priority
 from mpstui.core.model import (
     DEVICES_VARIABLE,
@@ -20,7 +20,7 @@ from mpstui.core.model import (
     PRIORITY_VARIABLE,
     Daemon,
 )
-from mpstui.core.text import PRIORITY_WORDS, printable
+from mpstui.core.text import PRIORITY_WORDS, format_size, printable
 
 CONNECTIONS_VARIABLE: Final = "CUDA_DEVICE_MAX_CONNECTIONS"
 PER_CONTEXT_VARIABLE: Final = "CUDA_MPS_ENABLE_PER_CTX_DEVICE_MULTIPROCESSOR_PARTITIONING"
@@ -42,8 +42,12 @@ _OVERRIDDEN: Final = "its share of the SMs; a percentage of its namespace overri
 _OTHERS: Final = frozenset({"CUDA_DEVICE_ORDER", "CUDA_DEVICE_MAX_COPY_CONNECTIONS"})
 """Names of CUDA's own that are much like one of these."""
 _PREFIX: Final = "CUDA_MPS_"
+_BEGUN: Final = pattern(r"(?:NV(?:IDIA)?_?)?(?P<cuda>CUDA_?)?MPS_?")
 _LIKE, _ALIKE = 0.6, 0.9
-"""How much a name has to be like one of these to be taken for it: one of MPS', and any other one of CUDA's."""
+"""How much a name has to be like one of these to be taken for it: one of CUDA's MPS, and any other one."""
+CONTEXT_BYTES: Final = 600 << 20
+"""A context on all SMs of an H100 took 520 MiB (fact 23) and counts against the limit (fact 25); with 512M a client did
+not start (fact 43)."""
 _QUEUES: Final = 2
 _MOST_QUEUES: Final = 32
 MOST: Final = 12
@@ -79,20 +83,21 @@ def variables_of(
 
 
 def _is_of_mps(name: str) -> bool:
-    return name in DOES or name.upper().startswith("CUDA_MPS") or _meant(name) is not None
+    return name in DOES or name.upper().startswith(("CUDA_MPS", "CUDAMPS")) or meant(name) is not None
 
 
-def _meant(name: str) -> str | None:
+def meant(name: str) -> str | None:
     """The variable that was probably meant; None where none is like it."""
     if name in DOES or name in _OTHERS or len(name) > _NAME:
         return None
     upper = name.upper()
-    if not upper.startswith(_PREFIX):
-        likeness = _LIKE if upper.startswith("CUDA_MPS") else _ALIKE
-        return next(iter(difflib.get_close_matches(upper, DOES, 1, likeness)), None)
+    begun = _BEGUN.match(upper)
+    if begun is None:
+        return next(iter(difflib.get_close_matches(upper, DOES, 1, _ALIKE)), None)
     # What all of them begin with tells nothing.
     rest = {known.removeprefix(_PREFIX): known for known in DOES if known.startswith(_PREFIX)}
-    found = difflib.get_close_matches(upper.removeprefix(_PREFIX), rest, 1, _LIKE)
+    likeness = _LIKE if begun["cuda"] else _ALIKE
+    found = difflib.get_close_matches(upper[begun.end() :], rest, 1, likeness)
     return rest[found[0]] if found else None
 
 
@@ -100,9 +105,9 @@ def _variable(name: str, environment: Mapping[str, str], daemon: Daemon, in_forc
     value = environment[name]
     shown = printable(name, _NAME), printable(value, _VALUE)
     if name not in DOES:
-        meant = _meant(name)
+        like = meant(name)
         trouble = "no variable of this name is known to do anything"
-        remedy = f"Did you mean {meant}?" if meant else "See the vendor's guide for the name."
+        remedy = f"Did you mean {like}?" if like else "See the vendor's guide for the name."
         return Variable(*shown, "", trouble, remedy)
     trouble, remedy = next(_troubles(name, value, environment, daemon, in_force), ("", ""))
     does = _OVERRIDDEN if name == PERCENTAGE_VARIABLE and daemon.protocol == "v3" else DOES[name]
@@ -126,6 +131,8 @@ def _troubles(
         yield "it sets nothing", "0 or 1 is needed."
     elif name == MEMORY_VARIABLE:
         yield from _memory_troubles(value, environment.get(DEVICES_VARIABLE), daemon.ordinals)
+    elif name == PER_CONTEXT_VARIABLE and value.strip() != "1":
+        yield "it switches nothing on that is known", "1 switches it on."
     elif name == PARTITION_VARIABLE and daemon.static_partitioning is False and daemon.protocol == "legacy":
         text = "it names a partition, and the daemon was not started with static partitions"
         yield text, "Start the daemon with them: mpstui daemon start --static."
@@ -148,3 +155,6 @@ def _memory_troubles(value: str, visible: str | None, ordinals: Mapping[str, str
     if limits == {}:
         text = "it sets no limit at all: an entry is for no device that it sees, which drops the others, or has no size"
         yield text, "Name only devices that it sees, by its own numbers: 0=2G."
+    elif small := [size for size in (limits or {}).values() if size < CONTEXT_BYTES]:
+        text = f"{format_size(min(small))} is hardly more than a CUDA context takes, or less: it may not start"
+        yield text, "Set 1G or more."

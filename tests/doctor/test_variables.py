@@ -34,12 +34,22 @@ def one(environment, in_force=None, daemon=SERVED):
         ("CUDA_MPS_active_thread_percentage", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"),
         ("CUDA_DEVICE_MAX_CONECTIONS", "CUDA_DEVICE_MAX_CONNECTIONS"),
         ("CUDA_MPS_PRIORITY", "CUDA_MPS_CLIENT_PRIORITY"),
+        ("cuda_mps_pipe_directory", "CUDA_MPS_PIPE_DIRECTORY"),
+        ("CUDA_MPS_PIPE_DIR", "CUDA_MPS_PIPE_DIRECTORY"),
+        ("MPS_PIPE_DIRECTORY", "CUDA_MPS_PIPE_DIRECTORY"),
+        ("NVIDIA_MPS_CLIENT_PRIORITY", "CUDA_MPS_CLIENT_PRIORITY"),
     ],
 )
 def test_a_misspelt_variable_is_named_with_the_one_that_was_meant(name: str, meant: str) -> None:
     found = one({name: "1"})
     assert found.trouble == "no variable of this name is known to do anything"
     assert found.remedy == f"Did you mean {meant}?"
+
+
+def test_a_misspelt_name_is_read_of_a_process_too() -> None:
+    """What the kernel tells is looked through for names that somebody may have meant, and for no others."""
+    raw = b"cuda_mps_pipe_directory=/a\0MPS_LOG_DIRECTORY=/b\0CUDA_X=1\0HOME=/root\0TIMPS_A=1\0MPSTUI_A=1\0PASSMPS_=x"
+    assert procfs._cuda_variables(raw) == {"cuda_mps_pipe_directory": "/a", "MPS_LOG_DIRECTORY": "/b", "CUDA_X": "1"}
 
 
 def test_what_all_names_begin_with_is_no_likeness() -> None:
@@ -55,7 +65,8 @@ def test_other_variables_of_cuda_are_left_alone(name: str) -> None:
     ("environment", "trouble"),
     [
         ({"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=2G"}, ""),
-        ({"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=2G,1=512M"}, ""),
+        ({"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=2G,1=700M"}, ""),
+        ({"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=2G,1=512M"}, "hardly more than a CUDA context"),
         ({"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "GPU-1=2G"}, ""),
         ({"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "2G"}, "it sets no limit at all"),
         ({"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=2G,7=2G"}, "drops the others"),
@@ -72,6 +83,7 @@ def test_other_variables_of_cuda_are_left_alone(name: str) -> None:
         ({"CUDA_DEVICE_MAX_CONNECTIONS": "32"}, "fewer clients may fit"),
         ({"CUDA_DEVICE_MAX_CONNECTIONS": "many"}, "nothing that is known"),
         ({"CUDA_MPS_ENABLE_PER_CTX_DEVICE_MULTIPROCESSOR_PARTITIONING": "1"}, ""),
+        ({"CUDA_MPS_ENABLE_PER_CTX_DEVICE_MULTIPROCESSOR_PARTITIONING": "0"}, "switches nothing on"),
     ],
 )
 def test_what_does_nothing_or_costs_something_says_so(environment: dict[str, str], trouble: str) -> None:

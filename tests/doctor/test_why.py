@@ -15,7 +15,17 @@ from typing import Any
 
 import pytest
 
-from mpstui.core.model import Client, Condition, Daemon, Device, PendingClient, ProcessKey, Server, Snapshot
+from mpstui.core.model import (
+    Client,
+    Condition,
+    Daemon,
+    Device,
+    PartitionTable,
+    PendingClient,
+    ProcessKey,
+    Server,
+    Snapshot,
+)
 from mpstui.core.trust import Speaker
 from mpstui.core.v3 import Namespace, V3Node, V3Server
 from mpstui.doctor import program
@@ -108,6 +118,31 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "beyond the daemon's": (
         "remap", "sure", {"changed": {"environment": {"CUDA_VISIBLE_DEVICES": "2"}}, "near": {"visible": "3,4"}},
     ),
+    "beyond the node's": (
+        "not_visible", "sure", {"changed": {"environment": {"CUDA_VISIBLE_DEVICES": "7"}}},
+    ),
+    "half beyond the node's": (
+        "not_visible", "possible", {"changed": {"environment": {"CUDA_VISIBLE_DEVICES": "0,7"}}},
+    ),
+    "no device of the daemon's": (
+        "not_visible", "sure", {"changed": {"environment": {"CUDA_VISIBLE_DEVICES": "GPU-deadbeef"}}},
+    ),
+    "no number and no UUID": (
+        "not_visible", "sure", {"changed": {"environment": {"CUDA_VISIBLE_DEVICES": "cuda:0"}}},
+    ),
+    "a partition that is not there": (
+        "partition", "sure",
+        {
+            "changed": {"environment": {"CUDA_MPS_SM_PARTITION": "GPU-0/gone"}},
+            "daemon": {"static_partitioning": True, "partitions": PartitionTable((), ())},
+        },
+    ),
+    "a limit below a context": (
+        "small_limit", "possible", {"changed": {"environment": {"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=512M"}}},
+    ),
+    "a debugger itself": ("is_debugger", "likely", {"changed": {"command": "/usr/bin/cuda-gdb ./train"}}),
+    "the daemon itself": ("is_mps", "sure", {"daemon": {"key": ProcessKey(70, 70)}}),
+    "a server": ("is_mps", "sure", {"daemon": {"servers": (Server(ProcessKey(70, 70)),)}}),
     "waits": (
         "pending", "sure", {"daemon": {"pending": (PendingClient(ProcessKey(70, 70), server_pid=60),)}},
     ),
@@ -139,6 +174,21 @@ def test_who_looks_in_a_server_s_or_a_namespace_s_directory_looks_for_its_daemon
         pipe = PIPE._replace(path="/d/training", id=inner)
         assert told({"pipe": pipe}, near={"inner": known}).reasons == ()
         assert [reason.code for reason in told({"pipe": pipe}).reasons] == ["no_daemon"]
+
+
+@pytest.mark.parametrize("visible", ["0", "GPU-0", "GPU", "MIG-1/2/3", "0,"])
+def test_a_device_that_may_be_there_is_no_reason(visible: str) -> None:
+    """``GPU-0`` may be no UUID's beginning alone; of a MIG instance nothing is known; an empty word ends the list."""
+    found = told(changed={"environment": {"CUDA_VISIBLE_DEVICES": visible}}, gpu={"mig": False})
+    assert [reason.code for reason in found.reasons if reason.certainty == "sure"] == (
+        ["not_visible"] if visible == "GPU" else []
+    )
+
+
+def test_a_misspelt_directory_is_said_where_none_is_found() -> None:
+    pipe = Inside("/tmp/nvidia-mps", False, "absent")
+    (reason,) = told(changed={"pipe": pipe, "environment": {"CUDA_MPS_PIPE_DIR": "/tmp/mps"}}).reasons
+    assert "it has CUDA_MPS_PIPE_DIR, which is no variable of MPS: CUDA_MPS_PIPE_DIRECTORY is" in reason.evidence
 
 
 def test_what_is_numbered_twice_and_comes_out_the_same_is_no_reason() -> None:
