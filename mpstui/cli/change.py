@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -196,6 +197,14 @@ def _client_of(pid: int, request: Request, snapshot: Snapshot, named: Sequence[P
         if not daemon.answers:
             status = ExitStatus.NO_ANSWER if daemon.runs else ExitStatus.NO_DAEMON
             raise Refused(state_text(daemon), status)
+    joined = next(((d, c) for d in there for c in d.clients() if c.pid_here == pid), None)
+    if joined is not None:
+        daemon, client = joined
+        text = (
+            f"process {pid} is in another PID namespace, and the daemon calls it {client.pid}: nothing was sent; "
+            f"mpstui terminate {client.pid} --pipe-dir {shlex.quote(path_text(daemon.pipe_dir))} is about it"
+        )
+        raise Refused(text, ExitStatus.REFUSED_BY_SAFETY_RULE)
     places = ", ".join(path_text(d.pipe_dir) for d in there)
     text = f"process {pid} is not a client of {places}; nothing was sent"
     raise Refused(text, ExitStatus.REFUSED_BY_SAFETY_RULE)

@@ -221,7 +221,8 @@ def _print_chosen(snapshot: Snapshot, console: Console, chosen: Chosen) -> None:
 def _headline(daemon: Daemon) -> str:
     parts = [path_text(daemon.pipe_dir), daemon.state_word]
     if daemon.pid:
-        parts.append(f"daemon {daemon.pid} of {daemon.user or UNKNOWN}")
+        there = "" if daemon.pid_there is None else f" ({daemon.pid_there} in its own PID namespace)"
+        parts.append(f"daemon {daemon.pid}{there} of {daemon.user or UNKNOWN}")
         if daemon.servers_known:
             servers, clients = len(daemon.servers), sum(1 for _ in daemon.clients())
             parts.append(f"{plural(servers, 'server')}, {plural(clients, 'client')}")

@@ -130,8 +130,19 @@ class Where:
                 return found
         return ""
 
+    def inner(self, kind: Kind) -> tuple[str, ...]:
+        """What a part of it is called: the step of a job, a pod's container, as ``text`` shows them."""
+        if kind == "job" and self.step is not None and self.job is not None:
+            return f"{self.batch}:{self.job}.{self.step}", f"{self.job}.{self.step}"
+        if kind == "pod" and self.container_name is not None and self.pod:
+            return (f"{self.namespace}/{self.pod}/{self.container_name}",)
+        return ()
+
     def matches(self, kind: Kind, text: str) -> bool:
-        """Whether a filter's ``text``, in lower case, means it: part of a name, a whole UID's or number's beginning."""
+        """Whether a filter's ``text``, in lower case, means it: part of a name, a whole UID's or number's beginning, or
+        all that is shown of it."""
+        if text and text in {name.lower() for name in self.inner(kind)}:
+            return True
         if kind == "job":
             whole, job = (self.name("job") or "").removeprefix(_CLAIMS), self.job or ""
             return bool(job) and (job.lower() == text or whole.lower() == text or _number(job).startswith(text))

@@ -924,7 +924,7 @@ class NodeState:
         limits = client.limits
         told = (client.id, client.namespace, client.command, client.ended, client.asked, tuple(client.contexts.items()))
         given = (limits.percentage, limits.priority, tuple(limits.memory.items()), limits.memory_known)
-        said = None if facts is not None and facts.command else self._said(client, watched)
+        said = None if facts is not None and facts.command else self._said(client, watched, there)
         of = (facts, there, memory, listed, said, *told, *given, of_server)
         made = watched.clients.get(key)
         if made is None or made.of != of:
@@ -1012,12 +1012,14 @@ class NodeState:
         facts = self._facts.get(key.pid) if key is not None else None
         return facts if facts is not None and facts.key == key else None
 
-    def _said(self, client: ClientRecord, watched: Watched) -> str | None:
-        """The command that the daemon tells, behind the reason why nothing here is taken for the process."""
+    def _said(self, client: ClientRecord, watched: Watched, there: ProcessFacts | None) -> str | None:
+        """The command that the daemon tells, behind the reason why nothing here is taken for the process, with the PID
+        that it has here where the kernel joins the two."""
         place, here = watched.place, self._facts.get(client.pid)
         elsewhere = place is not None and place.pids_are_ours is False
         if elsewhere or (here is not None and client.namespace is not None):
-            return f"({ANOTHER_NAMESPACE}) {client.command or ''}".rstrip()
+            here_too = f"{there.key.pid} here, " if there is not None else ""
+            return f"({here_too}{ANOTHER_NAMESPACE}) {client.command or ''}".rstrip()
         return f"({NOT_PROVED}) {client.command or ''}".rstrip() if here is not None else client.command
 
     def _share(self, percentage: float | None, device: Device | None) -> SmShare | None:

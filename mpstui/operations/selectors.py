@@ -165,11 +165,14 @@ def _is_below(cgroup: Cgroup, path: str) -> bool:
 
 
 def is_named(where: Where, kind: str, name: str) -> bool:
-    """Whether it is exactly what was named, and no claim. A job may be named without its system and its server."""
+    """Whether it is exactly what was named, and no claim. A job may be named without its system and its server; a step
+    of it, or one container of a pod, as the column WHERE has it."""
     kinds: tuple[Kind, ...] = ("job", "pod", "unit")
     proper = next((each for each in kinds if each == kind), None)
     if proper is None or proper in where.claimed:
         return False
+    if name in where.inner(proper):
+        return proper != "pod" or "container" not in where.claimed
     if proper == "job":
         return where.job is not None and name in {where.job, f"{where.batch}:{where.job}", _without_server(where.job)}
     if proper == "pod":

@@ -78,8 +78,8 @@ def test_clients_elsewhere_are_not_joined_with_processes_here(elsewhere: tuple[P
     for client in clients.values():
         assert not client["pid_proved"]
         assert (client["user"], client["start_time"]) == (None, None)
-        assert client["command"] == "(in another PID namespace) ./train"
         assert client["pid_here"] not in {None, client["pid"]}
+        assert client["command"] == f"({client['pid_here']} here, in another PID namespace) ./train"
         status = Path(f"/proc/{client['pid_here']}/status").read_text()
         assert f"NSpid:\t{client['pid_here']}\t{client['pid']}\n" in status
     (server,) = daemon["servers"]
@@ -98,6 +98,10 @@ def test_they_are_terminated_by_the_daemons_number_and_nothing_is_signalled(
     assert done.returncode == 6, done.stderr
     assert "in another PID namespace" in done.stderr
     assert b"terminate_client" not in log.read_bytes()
+    (daemon,) = json.loads(mpstui("status", "--json", "--pipe-dir", pipe_dir).stdout)["daemons"]
+    here = next(c["pid_here"] for server in daemon["servers"] for c in server["clients"] if c["pid"] == pid)
+    done = mpstui("terminate", str(here), "--yes", "--pipe-dir", pipe_dir)
+    assert (done.returncode, f"the daemon calls it {pid}: nothing was sent" in done.stderr) == (6, True), done.stderr
     done = mpstui("terminate", str(pid), "--yes", "--pipe-dir", pipe_dir)
     assert done.returncode == 0, done.stderr
     assert log.read_bytes().count(b"Cmd:terminate_client") == 1

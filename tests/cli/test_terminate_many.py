@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -123,6 +124,18 @@ def test_a_claim_is_not_what_it_claims() -> None:
     assert not is_named(true, "job", "77")
     assert not is_named(true, "job", "pbs:7")
     assert is_named(Where(batch="pbs", job="4711[3].server"), "job", "4711[3]")
+
+
+def test_what_the_column_where_shows_names_it() -> None:
+    """A step of a job, a container of a pod; of a container that is only claimed no more than the pod is known."""
+    step = Where(batch="slurm", job="7", step="0")
+    pod = Where(pod_uid="u", pod="train-0", namespace="ml", container_name="trainer", container_id="c")
+    for where, kind in ((step, "job"), (pod, "pod")):
+        assert is_named(where, kind, where.text())
+        assert where.matches(kind, where.text())  # type: ignore[arg-type]
+    assert [is_named(step, "job", name) for name in ("7.0", "7.1", "slurm:7.1", "7.")] == [True, False, False, False]
+    assert not is_named(replace(pod, claimed=frozenset({"container"})), "pod", pod.text())
+    assert not is_named(replace(step, claimed=frozenset({"job"})), "job", "slurm:7.0")
 
 
 def test_what_can_name_nothing_is_refused() -> None:
