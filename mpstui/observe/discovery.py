@@ -492,6 +492,8 @@ PATH_LIMIT: Final = 83
 _PID_FILE: Final = f"{PROGRAM}.pid"
 _FILES: Final = ("control", "control_privileged", "control_lock", "log", _PID_FILE)
 _PLACES_LIMIT: Final = 32
+_DAEMONS_LIMIT: Final = 256
+"""Running daemons of root's, or one's own, all of which are shown: where each container has one there are many."""
 _ENTRIES_LIMIT: Final = 10_000
 _AS_ROOT: Final = "run mpstui as root, or where the daemon runs"
 _ANOTHER: Final = "give the daemon's CUDA_MPS_PIPE_DIRECTORY"
@@ -566,7 +568,11 @@ def discover(
     if not asked:
         # Root's and one's own come first: the first one is what is looked at.
         places.sort(key=lambda place: (place.speaker.uid if place.state == "running" else place.uid) not in _mine())
-        places = [place for place in places if place.state != "absent"][:_PLACES_LIMIT]
+        sure = [place for place in places if place.state == "running" and place.speaker.uid in _mine()]
+        sure = sure[:_DAEMONS_LIMIT]
+        others = [place for place in places if place.state != "absent" and place not in sure]
+        others = others[: max(_PLACES_LIMIT // 4, _PLACES_LIMIT - len(sure))]
+        places = [place for place in places if place in sure or place in others]
         places = places or [_place(DEFAULT_PIPE_DIR, log_dirs[0] if log_dirs else None, daemons)]
     return tuple(places)
 
@@ -600,8 +606,12 @@ def _discovered(daemons: Sequence[DaemonProcess], well_known: Iterable[str]) -> 
         if identity not in seen:
             seen.add(identity)
             unique.append(path)
-    # What others make in great number does not crowd out the rest.
-    return unique if len(unique) <= _PLACES_LIMIT else sorted(unique, key=_is_others)[: 2 * _PLACES_LIMIT]
+    if len(unique) <= _PLACES_LIMIT:
+        return unique
+    # What others make in great number does not crowd out the rest, nor do directories without a daemon one that runs.
+    sure = [path for path in unique if path not in known and not _is_others(path)][:_DAEMONS_LIMIT]
+    rest = [path for path in unique if path not in sure]
+    return [*sure, *sorted(rest, key=_is_others)[: 2 * _PLACES_LIMIT]]
 
 
 def how_to_start(pipe_dir: Path) -> str:

@@ -15,6 +15,8 @@ from subprocess import Popen
 
 import pytest
 
+from mpstui.core.model import ProcessKey
+from mpstui.core.trust import Speaker
 from mpstui.daemons.stale import clean
 from mpstui.observe import discovery
 from mpstui.observe.discovery import Place, binary_version, daemon_process, discover, how_to_start, running_daemons
@@ -408,7 +410,24 @@ def test_many_well_known_places_are_cut_short(room: Path, monkeypatch: pytest.Mo
     for number in range(40):
         (room / f"mps_{number}").mkdir()
         (room / f"mps_{number}" / "control").touch()
-    assert len(discover(env={}, well_known=[f"{room}/mps_*"])) == 32
+    places = discover(env={}, well_known=[f"{room}/mps_*"])
+    mine = [place for place in places if place.pipe_dir.parent == room]
+    assert len(mine) == max(8, 32 - (len(places) - len(mine))), "what runs on this machine counts too"
+
+
+def test_of_many_daemons_that_run_none_is_cut_off(room: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where each container has one there are many."""
+    made = [room / f"run_{number}" for number in range(40)]
+    for path in made:
+        path.mkdir()
+    daemon = discovery.DaemonProcess(ProcessKey(1, 1), 0, None, False, "legacy", made[0], None)
+    running = [daemon._replace(pipe_dir=path, pipe_id=discovery.file_id(path)) for path in made]
+    monkeypatch.setattr(discovery, "running_daemons", lambda: running)
+    monkeypatch.setattr(discovery, "_trouble", lambda pipe_dir, start: None)
+    monkeypatch.setattr(discovery, "_daemon_of", lambda path, all_: next((d for d in all_ if d.pipe_dir == path), None))
+    monkeypatch.setattr(discovery, "find_speaker", lambda path: Speaker(os.geteuid(), "its own"))
+    found = [place.pipe_dir for place in discover(env={}, well_known=())]
+    assert found == made
 
 
 def test_nothing_at_all_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
