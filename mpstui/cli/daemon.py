@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import os
 import pwd
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -19,7 +20,7 @@ from mpstui.cli.output import NO_DAEMON, agreed, complain, meant, print_json, pr
 from mpstui.core.model import Daemon, Device, Snapshot
 from mpstui.core.text import UNKNOWN, path_text
 from mpstui.core.trust import NotNamedError
-from mpstui.daemons.modes import DEFAULT, EXCLUSIVE, by_command, modes_before
+from mpstui.daemons.modes import DEFAULT, EXCLUSIVE, by_command, modes_before, served_by_others
 from mpstui.daemons.spec import DaemonSpec, Started, Wish, spec_of_profile, specs_of, usual_dir
 from mpstui.daemons.units import unit_text
 from mpstui.fields import (
@@ -227,6 +228,8 @@ def _stop(options: argparse.Namespace, pipe_dirs: tuple[Path, ...], node: api.No
             result = node.refuse(request, declined[1], declined[0])
         else:
             result = node.do(request, tell, snapshot=snapshot)
+        if result.done and not options.exclusive:
+            result = result._replace(details=(*result.details, *_left_exclusive(one, snapshot)))
         _report(options, result)
         status = result.status if status is ExitStatus.DONE else status
     return status
@@ -234,13 +237,24 @@ def _stop(options: argparse.Namespace, pipe_dirs: tuple[Path, ...], node: api.No
 
 def _to_give_back(one: Daemon, snapshot: Snapshot) -> dict[str, str]:
     """Its exclusive devices that no other daemon has, with the mode that each had before the start; DEFAULT where that
-    was not kept: who made them exclusive did it by hand, or as another user."""
+    was not kept: who made them exclusive did it by hand, or as another user. Of a daemon that is gone it is not known
+    which were its: those of which it was kept."""
     mine = set(one.ordinals.values()) or {device.uuid for device in snapshot.devices}
     others = [d for d in snapshot.daemons if d.pid is not None and d.key != one.key]
     taken = {uuid for d in others for uuid in (set(d.ordinals.values()) or mine)}
+    if snapshot.source == "real":  # what was not named, or is in a container, serves them as well
+        taken |= served_by_others([d for d in snapshot.devices if d.uuid in mine], one.key)
     before = modes_before()
     back = [d.uuid for d in snapshot.devices if d.compute_mode == _EXCLUSIVE and d.uuid in mine - taken]
-    return {uuid: before.get(uuid, DEFAULT) for uuid in back}
+    return {uuid: before.get(uuid, DEFAULT) for uuid in back if one.runs or before.get(uuid, EXCLUSIVE) != EXCLUSIVE}
+
+
+def _left_exclusive(one: Daemon, snapshot: Snapshot) -> list[str]:
+    """What a start has set and this stop leaves, with the command that gives it back."""
+    before = modes_before()
+    left = {u: m for u, m in _to_give_back(one, snapshot).items() if before.get(u, EXCLUSIVE) != EXCLUSIVE}
+    command = f"mpstui daemon stop --exclusive --pipe-dir {shlex.quote(path_text(one.pipe_dir))}"
+    return [f"{uuid}: compute mode stays EXCLUSIVE_PROCESS; {command} gives {mode} back" for uuid, mode in left.items()]
 
 
 def _nothing_runs(options: argparse.Namespace, node: api.Node, snapshot: Snapshot) -> int:
@@ -258,9 +272,27 @@ def _nothing_runs(options: argparse.Namespace, node: api.Node, snapshot: Snapsho
         done = removed is not None and removed.done
         lines = removed.details if removed is not None else ()
         result = Result(StopDaemon().request(one), ExitStatus.DONE if done else ExitStatus.NO_DAEMON, message, lines)
+        back = _to_give_back(one, snapshot) if options.exclusive and one.health in {"stale", "absent"} else {}
+        if back:
+            request = StopDaemon().request(one, exclusive=back)
+            shown = node.preview(request, snapshot)
+            if shown.error is None and not options.yes and not _given_back_agreed(shown):
+                result = node.refuse(request, "no compute mode was set", ExitStatus.REFUSED_BY_SAFETY_RULE)
+            else:
+                result = node.do(request, tell, snapshot=snapshot)
+            result = result._replace(details=(*lines, *result.details))
         _report(options, result)
         status = result.status if status is ExitStatus.DONE else status
     return status if snapshot.daemons else complain(NO_DAEMON, ExitStatus.NO_DAEMON)
+
+
+def _given_back_agreed(shown: Preview) -> bool:
+    """Ask, where no daemon is stopped; without a terminal the answer is no."""
+    tell(f"No daemon runs; compute mode: {dict(shown.facts)['compute mode']}")
+    if not sys.stdin.isatty():
+        tell("this changes the GPUs for all users: add --yes, or answer at a terminal")
+        return False
+    return agreed("set it?")
 
 
 _OUTCOME: Final[tuple[Field[Any], ...]] = (

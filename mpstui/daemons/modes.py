@@ -6,13 +6,15 @@ import json
 import os
 import subprocess
 import tempfile
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from mpstui.config import state_folder
+from mpstui.core.model import Device, ProcessKey
 from mpstui.core.text import error_text, path_text, printable
+from mpstui.observe.discovery import running_daemons
 from mpstui.observe.procfs import boot_id
 from mpstui.observe.trusted import NotTrustedError, judge_directory, open_trusted
 
@@ -73,6 +75,19 @@ def _valid(modes: Mapping[object, object]) -> Iterator[tuple[str, str]]:
     for uuid, mode in modes.items():
         if isinstance(uuid, str) and isinstance(mode, str) and mode in _MODES:
             yield uuid, mode
+
+
+def served_by_others(devices: Sequence[Device], but: ProcessKey | None) -> set[str]:
+    """UUIDs of the devices that a running daemon of this machine serves, one other than ``but``, by what it was started
+    with; all of them where that does not tell."""
+    found: set[str] = set()
+    for daemon in running_daemons():
+        words = [word.strip() for word in (daemon.visible or "").split(",") if word.strip()]
+        if daemon.key == but:
+            continue
+        named = words and all(word.startswith("GPU-") for word in words)
+        found |= {d.uuid for d in devices if not named or any(d.uuid.startswith(word) for word in words)}
+    return found
 
 
 def keep_modes(found: Mapping[str, str], gone: Collection[str] = ()) -> str | None:

@@ -151,6 +151,11 @@ async def _set_modes(work: Work, modes: Mapping[str, str]) -> tuple[dict[str, st
     return changed, None
 
 
+def _is_gone(request: Request) -> bool:
+    """Whether no daemon is to be stopped, and what the one that is gone has left of compute modes is given back."""
+    return isinstance(request.subject, Daemon) and not request.subject.runs and bool(_modes(request))
+
+
 def _said(modes: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(f"{uuid}: compute mode {mode}" for uuid, mode in modes.items())
 
@@ -327,14 +332,17 @@ class StopDaemon(Operation):
         self, daemon: Daemon, timeout: int | None = None, *, force: bool = False, exclusive: Mapping[str, str] = EMPTY
     ) -> Request:
         """For the daemon that was seen and named, and no other that is there by then. ``exclusive``: UUIDs of devices
-        with the compute mode that each gets back once it has ended."""
+        with the compute mode that each gets back once it has ended; where it is gone already, that alone is done."""
         value = "" if timeout is None else str(timeout)
         return Request(self.id, daemon.pipe_dir, value, force=force, settings=_told_modes(exclusive), subject=daemon)
 
     def preview(self, request: Request, snapshot: Snapshot) -> Preview:
         limit = int(request.value) if request.value else None
-        shown = preview_stop(snapshot, request.pipe_dir, limit, request.force)
         there, named = snapshot.daemon(request.pipe_dir), request.subject
+        if _is_gone(request) and not (there is not None and there.runs):
+            back = ("compute mode", _given_back(_modes(request)))
+            return Preview(self.title, (("effect", "no daemon runs there"), back))
+        shown = preview_stop(snapshot, request.pipe_dir, limit, request.force)
         error, status = shown.error, shown.error_status
         if error is None and not (isinstance(named, Daemon) and there is not None and there.key == named.key):
             error = f"the daemon in {path_text(request.pipe_dir)} has ended, or another one is there now"
@@ -361,7 +369,11 @@ class StopDaemon(Operation):
     async def run(self, work: Work) -> Result:
         from mpstui.daemons.modes import keep_modes
 
-        result = await self._end(work)
+        if _is_gone(work.request):
+            text = f"{path_text(work.request.pipe_dir)}: no daemon runs there"
+            result = Result(work.request, ExitStatus.DONE, text)
+        else:
+            result = await self._end(work)
         if not result.done or not (given_back := _modes(work.request)):
             return result
         changed, trouble = await _set_modes(work, {u: m for u, m in given_back.items() if m != _TO_EXCLUSIVE})

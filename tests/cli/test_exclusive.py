@@ -16,8 +16,9 @@ from mpstui.api import Node
 from mpstui.cli import main
 from mpstui.cli.daemon import _exclusive_agreed
 from mpstui.core.model import Daemon, Device, ProcessKey, Server, Snapshot
-from mpstui.daemons.modes import keep_modes, modes_before, set_compute_mode
+from mpstui.daemons.modes import keep_modes, modes_before, served_by_others, set_compute_mode
 from mpstui.observe.devices import RealNvml
+from mpstui.observe.discovery import DaemonProcess
 from mpstui.observe.sources import NvmlSample
 from mpstui.sim import SimNode
 from mpstui.sim.simd.config import read_marker, write_marker
@@ -75,6 +76,16 @@ def test_it_is_set_before_the_start_and_what_was_there_before_is_given_back_at_t
     assert stopped.status == 0, stopped
     assert f"{uuid}: compute mode DEFAULT" in stopped.out
     assert modes(place) == ["Default"] * 2
+    # A stop that gives nothing back says so, and it can be had later: of a daemon that was killed, too.
+    told = mpstui("daemon", "start", "--exclusive", "--yes", "--device", "1", *at)
+    stopped = mpstui("daemon", "stop", "--yes", *at[:2])
+    assert f"{uuid}: compute mode stays EXCLUSIVE_PROCESS; mpstui daemon stop --exclusive" in stopped.out
+    told = mpstui("daemon", "stop", "--exclusive", *at[:2])
+    assert (told.status, modes(place)) == (6, ["Default", "Exclusive_Process"]), told
+    assert f"DEFAULT again, for all users: {uuid}" in told.err
+    told = mpstui("daemon", "stop", "--exclusive", "--yes", *at[:2])
+    assert (told.status, modes(place)) == (0, ["Default"] * 2), told
+    assert mpstui("daemon", "stop", "--exclusive", "--yes", *at[:2]).status == 3, "nothing is left to be given back"
     # Another one than the usual before: one prohibited, one exclusive already.
     write_marker(
         place.pipe_dir,
@@ -88,6 +99,21 @@ def test_it_is_set_before_the_start_and_what_was_there_before_is_given_back_at_t
     stopped = mpstui("daemon", "stop", "--exclusive", "--yes", *at[:2])
     assert modes(place) == ["Prohibited", "Exclusive_Process"], stopped
     assert modes_before() == {}
+
+
+def test_a_device_that_another_daemon_serves_keeps_its_mode(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether or not it was named; one whose variable does not tell which devices it has may have all of them."""
+    devices = [Device("GPU-aa", 0), Device("GPU-ab", 1)]
+    running = [
+        DaemonProcess(ProcessKey(7, 7), 0, None, False, "legacy", None, None, visible=None),
+        DaemonProcess(ProcessKey(8, 8), 0, None, False, "legacy", None, None, visible="GPU-ab"),
+        DaemonProcess(ProcessKey(9, 9), 0, None, False, "legacy", None, None, visible="1"),
+    ]
+    served = []
+    for others in (running[:1], running[:2], running[::2]):
+        monkeypatch.setattr("mpstui.daemons.modes.running_daemons", lambda others=others: others)
+        served.append(served_by_others(devices, ProcessKey(7, 7)))
+    assert served == [set(), {"GPU-ab"}, {"GPU-aa", "GPU-ab"}]
 
 
 def test_what_is_kept_of_the_modes_is_nobody_elses_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
