@@ -66,6 +66,18 @@ class Namespace:
         """Bytes, where it is one size."""
         return parse_size(self.pinned_mem_limit or "")
 
+    def memory_limits(self, ordinals: Mapping[str, str]) -> dict[str, int]:
+        """Bytes by the daemon's number of the device: one for all of ``ordinals``, or one each, ``0=8G,GPU-1=4G``."""
+        limits: dict[str, int] = {}
+        uuids = {uuid: number for number, uuid in ordinals.items()}
+        for part in (self.pinned_mem_limit or "").split(","):
+            device, named, text = part.strip().rpartition("=")
+            if (size := parse_size(text)) is None:
+                continue
+            for number in (uuids.get(device, device),) if named else ordinals:
+                limits[number] = size
+        return limits
+
 
 @dataclass(frozen=True, slots=True)
 class V3Client:

@@ -8,7 +8,7 @@ from typing import Final
 
 from mpstui.core.limits import own_numbers
 from mpstui.core.model import DEVICES_VARIABLE, Client, Daemon, Device, Problem, Server, Snapshot
-from mpstui.core.text import client_pids, format_size, nouns, parse_size, plural, printable
+from mpstui.core.text import client_pids, format_size, nouns, plural, printable
 from mpstui.core.trust import is_lying
 from mpstui.core.v3 import Namespace
 from mpstui.doctor.types import Facts, Finding, Verdict, subject_of
@@ -204,20 +204,9 @@ def _small_limits(facts: Facts) -> Iterator[Finding]:
 
 
 def _of_namespaces(daemon: Daemon) -> list[tuple[Namespace, Mapping[str, int]]]:
-    """The limits of each namespace, in bytes by the daemon's number of the device: one for all, or ``0=8G,1=4G``."""
-    found: list[tuple[Namespace, Mapping[str, int]]] = []
-    uuids = {uuid: number for number, uuid in daemon.ordinals.items()}
-    for space in daemon.v3.namespaces if daemon.v3 is not None else ():
-        limits: dict[str, int] = {}
-        for part in (space.pinned_mem_limit or "").split(","):
-            device, named, text = part.strip().rpartition("=")
-            if (size := parse_size(text)) is None:
-                continue
-            for number in (uuids.get(device, device),) if named else daemon.ordinals:
-                limits[number] = size
-        if limits:
-            found.append((space, limits))
-    return found
+    """The memory limits of each namespace that has some, in bytes by the daemon's number of the device."""
+    spaces = daemon.v3.namespaces if daemon.v3 is not None else ()
+    return [(space, limits) for space in spaces if (limits := space.memory_limits(daemon.ordinals))]
 
 
 def _beyond_the_device(facts: Facts) -> Iterator[Finding]:

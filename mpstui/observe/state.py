@@ -13,9 +13,11 @@ from mpstui.control.wire import MOST_CLIENTS, DeviceQuery, LimitReading, Members
 from mpstui.core.codec import NOT_KEPT
 from mpstui.core.faults import MOMENT, xids_of
 from mpstui.core.late import dataclass
-from mpstui.core.limits import LimitsInForce, by_ordinal, own_percentage
+from mpstui.core.limits import LimitsInForce, by_ordinal, own_memory, own_numbers, own_percentage
 from mpstui.core.model import (
+    DEVICES_VARIABLE,
     EMPTY,
+    MEMORY_VARIABLE,
     PARTITION_VARIABLE,
     PERCENTAGE_VARIABLE,
     Client,
@@ -23,7 +25,7 @@ from mpstui.core.model import (
     PartitionTable,
     Suspect,
 )
-from mpstui.core.text import printable, same_limit
+from mpstui.core.text import lower_sizes, printable, same_limit
 from mpstui.core.v3 import V3Node
 from mpstui.observe.sources import ProcessFacts
 
@@ -980,10 +982,24 @@ def in_namespace(client: Client, environment: Mapping[str, str] | None, node: V3
         source["active_thread_percentage"] = "client" if percentage is own else "namespace"
     if space is not None and space.client_priority is not None:
         source["client_priority"] = "namespace"
+    ordinals = {device.ordinal: device.uuid for device in node.devices if device.ordinal and device.uuid}
+    own_sizes = own_memory(
+        (environment or {}).get(MEMORY_VARIABLE),
+        own_numbers(ordinals, (environment or {}).get(DEVICES_VARIABLE)),
+        ordinals,
+    )
+    served = space.memory_limits(ordinals) if space is not None else {}
+    # One entry of its own for a GPU that it does not see takes every memory limit of it away, as is documented.
+    dropped = own_sizes == {} and bool((environment or {}).get(MEMORY_VARIABLE))
+    memory = {} if dropped else lower_sizes(served, own_sizes or {})
+    if memory:
+        source["pinned_mem_limits"] = "namespace" if memory == served else "client"
     return replace(
         client,
         namespace=row.namespace if row is not None else None,
         active_thread_percentage=percentage,
+        pinned_mem_limits=memory or EMPTY,
+        memory_limit_known=space is not None and environment is not None and own_sizes is not None,
         client_priority=space.client_priority if space is not None else None,
         limit_source=source or EMPTY,
     )

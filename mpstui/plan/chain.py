@@ -56,6 +56,8 @@ def limit_chains(
     ``events``: the snapshot's; what was set before they begin is not known. ``environment``: the client's own, None
     where it could not be read. ``devices``: the node's. Pure.
     """
+    if daemon.protocol == "v3":
+        return _of_v3(client, daemon, environment, devices)
     history = _History(client, daemon, tuple(events))
     here = [device for device in devices if device.uuid in client.device_uuids]
     percentage = Chain(
@@ -103,6 +105,53 @@ def limit_chains(
         ),
     )
     return percentage, _sms(client, here), *memory, priority
+
+
+def _of_v3(
+    client: Client, daemon: Daemon, environment: Mapping[str, str] | None, devices: Iterable[Device]
+) -> tuple[Chain, ...]:
+    """Of a daemon of protocol 3: its namespace has the say. Nothing is inherited of the server, nor of the daemon."""
+    server = daemon.find_server(client.server_pid) if client.server_pid is not None else None
+    name = server.v3.name if server is not None and server.v3 is not None else None
+    space = daemon.v3.namespace(name, client.namespace) if daemon.v3 is not None else None
+    label = f"namespace {printable(client.namespace or UNKNOWN, 64)} of server {printable(name or UNKNOWN, 64)}"
+
+    def said(value: str | None) -> Link:
+        return Link(label, UNKNOWN if space is None else NOT_SET if value is None else value)
+
+    percentage = None if space is None else space.active_thread_percentage
+    own = _own(environment, PERCENTAGE_VARIABLE, _own_percent)
+    if percentage is not None and own.value not in {NOT_SET, UNKNOWN}:
+        own = Link(own.label, f"{own.value}, without effect: its namespace's comes first")
+    numbers = own_numbers(daemon.ordinals, (environment or {}).get(DEVICES_VARIABLE))
+    sizes = space.memory_limits(daemon.ordinals) if space is not None else {}
+    memory = [
+        _memory(
+            client,
+            ordinal,
+            (
+                said(format_size(sizes[ordinal]) if ordinal in sizes else None),
+                _own(environment, MEMORY_VARIABLE, _own_limit(ordinal, numbers, daemon.ordinals)),
+            ),
+        )
+        for ordinal, uuid in daemon.ordinals.items()
+        if uuid in client.device_uuids
+    ]
+    priority = None if space is None or space.client_priority is None else _priority(str(space.client_priority))
+    return (
+        Chain(
+            "active_thread_percentage",
+            format_percentage(client.active_thread_percentage),
+            (said(None if percentage is None else format_percentage(percentage)), own),
+        ),
+        _sms(client, [device for device in devices if device.uuid in client.device_uuids]),
+        *memory,
+        Chain(
+            "client_priority",
+            UNKNOWN if client.client_priority is None else _priority(str(client.client_priority)),
+            (said(priority), _own(environment, PRIORITY_VARIABLE, _own_priority)),
+        ),
+    )
 
 
 def _memory(client: Client, ordinal: str, links: tuple[Link, ...]) -> Chain:

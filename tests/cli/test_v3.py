@@ -48,7 +48,7 @@ def test_servers_namespaces_and_clients_are_read(v3: SimNode, mpstui: Mpstui) ->
         ("server", "create", "training", "--uid=0"),
         ("server", "set", "training", "--active-thread-percentage=50"),
         ("namespace", "create", "small", "--server=training"),
-        ("namespace", "set", "small", "--server=training", "--active-thread-percentage=25"),
+        ("namespace", "set", "small", "--server=training", "--active-thread-percentage=25", "--pinned-memory-limit=8G"),
         ("namespace", "create", "open", "--server=training"),
         ("sm-partition", "create", "part", "--server=training", "--device=1", "--chunks=4"),
     ):
@@ -78,6 +78,8 @@ def test_servers_namespaces_and_clients_are_read(v3: SimNode, mpstui: Mpstui) ->
     assert clients[named.pid]["namespace"] == "small"
     assert clients[named.pid]["active_thread_percentage"] == 25, "the namespace's comes before the client's own"
     assert clients[named.pid]["limit_source"]["active_thread_percentage"] == "namespace"
+    assert clients[named.pid]["pinned_mem_limits"] == {"0": 8 << 30, "1": 8 << 30}
+    assert (clients[free.pid]["pinned_mem_limits"], clients[other.pid]["pinned_mem_limits"]) == ({}, {})
     assert clients[free.pid]["active_thread_percentage"] == 10, "a namespace without limits has none of its server's"
     assert clients[other.pid]["namespace"] == "default"
     assert all((c["command"] or "").isprintable() for c in clients.values())

@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 from mpstui.core.limits import LimitsInForce, effective, in_doubt, inherited_memory, own_numbers, own_percentage
-from mpstui.core.model import DEVICES_VARIABLE, MEMORY_VARIABLE, PERCENTAGE_VARIABLE, PRIORITY_VARIABLE
+from mpstui.core.model import (
+    DEVICES_VARIABLE,
+    MEMORY_VARIABLE,
+    PERCENTAGE_VARIABLE,
+    PRIORITY_VARIABLE,
+    Client,
+    Context,
+    Daemon,
+    ProcessKey,
+    Server,
+)
+from mpstui.core.v3 import Namespace, V3Client, V3Device, V3Node, V3Server
+from mpstui.observe.state import in_namespace
+from mpstui.plan.chain import limit_chains
 
 GIB = 1 << 30
 
@@ -169,3 +185,33 @@ def test_what_the_daemons_environment_names_of_memory_limits_nobody_with_580(inh
 )
 def test_a_percentage_of_an_environment_is_above_0_and_at_most_100(text: str, value: float | None) -> None:
     assert own_percentage(text) == value
+
+
+@pytest.mark.parametrize(
+    ("own", "memory", "source"),
+    [
+        (None, {"0": 8, "1": 8}, "namespace"),
+        ("0=4G", {"0": 4, "1": 8}, "client"),
+        ("0=16G", {"0": 8, "1": 8}, "namespace"),
+        ("7=4G", {}, None),  # an entry for a GPU that it does not see takes every limit away
+    ],
+)
+def test_a_client_of_a_namespace_has_its_memory_limit(own: str | None, memory: dict[str, int], source: str | None):
+    devices = tuple(V3Device(ordinal=str(n), uuid=f"GPU-{n}") for n in range(2))
+    space = Namespace("small", "training", pinned_mem_limit="8G", active_thread_percentage=25.0)
+    node = V3Node((V3Server("training", pid=60),), (space,), (V3Client(7, "training", "0", "small"),), devices)
+    environment = {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "50"}
+    environment |= {"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": own} if own else {}
+    found = in_namespace(Client(ProcessKey(7), server_pid=60), environment, node)
+    assert found.pinned_mem_limits == {number: size << 30 for number, size in memory.items()}
+    assert (found.limit_source.get("pinned_mem_limits"), found.memory_limit_known) == (source, True)
+    server = Server(ProcessKey(60), v3=node.servers[0], clients=(found,))
+    daemon = Daemon(Path("/p"), protocol="v3", v3=node, servers=(server,), ordinals={"0": "GPU-0", "1": "GPU-1"})
+    on_first = replace(found, contexts=(Context(1, "GPU-0"),))
+    chains = limit_chains(on_first, daemon, (), environment)
+    said = {chain.limit: [(link.value, link.label.split(" (")[0]) for link in chain.links] for chain in chains}
+    of = "namespace small of server training"
+    assert said["active_thread_percentage"] == [
+        ("25 %", of), ("50 %, without effect: its namespace's comes first", "its environment"),
+    ]  # fmt: skip
+    assert said["pinned_mem_limit"][0] == ("8.0 GiB", of)
