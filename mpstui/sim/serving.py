@@ -55,8 +55,9 @@ def serve(directory: Path, scenario: str | None, driver: str | None = None) -> i
             os.write(int(report), b"ready\n")
             os.close(int(report))
         else:
-            if version is not None:
-                sys.stdout.write(f"{_told(version)}\n")
+            mode = ALL[scenario]().options if scenario is not None else ()
+            if version is not None or mode:
+                sys.stdout.write(f"{_told(version or driver_with(mode))}\n")
             sys.stdout.write(f"simulated node ready: --pipe-dir {path_text(node.pipe_dir)}\n")
             sys.stdout.flush()
         sources = [wakeup, 0] if lifeline else [wakeup]

@@ -72,16 +72,17 @@ def test_killed_it_leaves_no_process(pipe_dir: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("driver", "words", "others"),
+    ("arguments", "words", "others"),
     [
-        ("470", "driver 470.256.02: answers, logs and starts as recorded\n", {2001}),
-        ("615", "driver 615.71: as its documents say; no recording of its control binary exists\n", {2001, 2002}),
+        ("'demo', '470'", "driver 470.256.02: answers, logs and starts as recorded\n", {2001}),
+        ("'demo', '615'", "driver 615.71: as its documents say; no recording of its control binary exists\n", {2001}),
+        ("'v3'", "driver 615.71: as its documents say; no recording of its control binary exists\n", {0}),
     ],
 )
 def test_a_driver_is_chosen_and_what_was_never_seen_is_said(
-    pipe_dir: Path, driver: str, words: str, others: set[int]
+    pipe_dir: Path, arguments: str, words: str, others: set[int]
 ) -> None:
-    process = serve(pipe_dir, f"'demo', '{driver}'")
+    process = serve(pipe_dir, arguments)
     try:
         assert process.stdout is not None
         assert process.stdout.readline() == words
@@ -89,7 +90,7 @@ def test_a_driver_is_chosen_and_what_was_never_seen_is_said(
         assert read_marker(pipe_dir)[0].driver == words.split()[1].rstrip(":")
         users = {client["uid"] for client in json.loads((pipe_dir / STATE).read_text())["clients"]}
         assert others <= users
-        assert driver != "470" or users == others  # without multi-user mode all are one user's
+        assert (users == others) == ("615" not in arguments)  # without multi-user mode all are one user's
     finally:
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=120)
