@@ -744,8 +744,11 @@ class AsyncNode:
             named = ", ".join(path_text(place.pipe_dir, 80) for place in places)
             raise Unavailable(f"there are several daemons: {named}", "choose one with --pipe-dir", ExitStatus.USAGE)
         pipe_dir, shown = places[0].pipe_dir, path_text(places[0].pipe_dir, 100)
-        if (reason := no_test_clients(places[0].protocol, places[0].static_partitioning)) is not None:
-            raise Unavailable(f"{shown}: {reason}", offer, ExitStatus.REFUSED_BY_SAFETY_RULE)
+        # A server's directory of protocol 3, or a namespace's, is of a daemon that runs elsewhere.
+        spoken = "v3" if places[0].within is not None else places[0].protocol
+        if (reason := no_test_clients(spoken, places[0].static_partitioning)) is not None:
+            whose = f"{shown}: " if places[0].within is None else f"{places[0].detail}: "
+            raise Unavailable(f"{whose}{reason}", offer, ExitStatus.REFUSED_BY_SAFETY_RULE)
         answer = await ask_daemon(pipe_dir, sources.control_binary)
         if not answer.ok:
             status = STATUS[answer.outcome]

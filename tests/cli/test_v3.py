@@ -94,6 +94,8 @@ def test_servers_namespaces_and_clients_are_read(v3: SimNode, mpstui: Mpstui) ->
     assert "\x1b" not in text
     assert "NAMESPACE" in text
     assert "Cmd:" not in log(v3), "nothing of the older protocol is sent"
+    told = mpstui("load", "fma", "--seconds", "1", "--yes", "--pipe-dir", v3.pipe_dir / "training")
+    assert (told.status, "is the directory of server training" in told.err) == (6, True), told
     assert "Call:" not in log(v3).split("Call:sm-partition", 1)[1].split("\n", 1)[1], "to look changes nothing"
 
 
