@@ -131,7 +131,7 @@ def gather(snapshot: Snapshot, places: Sequence[Place], binary: Sequence[str]) -
                 (place.log_dir, place.protocol == "v3"): place.log_owners for place in reversed(places)
             }.items()
             if log_dir is not None
-            for log in (*(log_dir / name for name in _LOGS), *(server_logs(log_dir) if several else ()))
+            for log in (*(log_dir / name for name in _LOGS), *(server_logs(log_dir, owners) if several else ()))
             # Before the first server there is no server.log, and nothing is wrong.
             if log == log_dir / "control.log" or not is_there(log_dir / "control.log") or is_there(log)
         ),

@@ -609,7 +609,8 @@ def _discovered(daemons: Sequence[DaemonProcess], well_known: Iterable[str]) -> 
     if len(unique) <= _PLACES_LIMIT:
         return unique
     # What others make in great number does not crowd out the rest, nor do directories without a daemon one that runs.
-    sure = [path for path in unique if path not in known and not _is_others(path)][:_DAEMONS_LIMIT]
+    ran = {*paths, *through}
+    sure = [path for path in unique if path in ran and not _is_others(path)][:_DAEMONS_LIMIT]
     rest = [path for path in unique if path not in sure]
     return [*sure, *sorted(rest, key=_is_others)[: 2 * _PLACES_LIMIT]]
 

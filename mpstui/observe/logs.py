@@ -259,11 +259,16 @@ _SERVERS_LIMIT: Final = 64
 """Servers of one daemon of protocol 3 whose logs are read."""
 
 
-def server_logs(log_dir: Path) -> list[Path]:
-    """Where the servers of a daemon of protocol 3 write, each in a directory of its name, as is documented."""
+def server_logs(log_dir: Path, owners: Owners | None = None) -> list[Path]:
+    """Where the servers of a daemon of protocol 3 write, each in a directory of its name, as is documented; a directory
+    that is none of ``owners``' is none of theirs."""
+    names = []
     try:
         with os.scandir(log_dir) as entries:
-            names = [each.name for each in entries if NAME.fullmatch(each.name) and each.is_dir(follow_symlinks=False)]
+            for each in entries:
+                theirs = owners is None or each.stat(follow_symlinks=False).st_uid in owners
+                if theirs and NAME.fullmatch(each.name) and each.is_dir(follow_symlinks=False):
+                    names.append(each.name)
     except OSError:
         return []
     return [log_dir / name / SERVER_LOG for name in sorted(names)[:_SERVERS_LIMIT]]
@@ -408,7 +413,7 @@ class LogWatch:
         # A directory that was made in the same tick of the kernel's clock would be missed.
         self._listed = changed if time.time_ns() - changed > _TICK_NS else None
         known = {each.tail.path for each in self._logs}
-        for path in server_logs(self.log_dir):
+        for path in server_logs(self.log_dir, self._owners):
             if path not in known:
                 self._add(path)
                 if self._clock is not None:
