@@ -76,8 +76,7 @@ def bundle(
             text, why_not = _log(daemon, name)
             shown = text if mask is None else mask.log(text)
             there = f"logs/{number}-{name.replace('/', '-')}"
-            files[there] = f"{mask.text(why_not) if mask else why_not}
-" if why_not else shown
+            files[there] = f"{mask.text(why_not) if mask else why_not}\n" if why_not else shown
     return _write(path, files)
 
 

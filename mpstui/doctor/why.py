@@ -392,8 +392,9 @@ def _of_daemon(program: Program, near: Neighbour, snapshot: Snapshot) -> Iterato
         daemon.ordinals,
     )
     if small := [size for size in (limits or {}).values() if size < CONTEXT_BYTES]:
+        size = format_size(min(small))
         yield Reason(
-            "small_limit", "possible", f"its own memory limit of {format_size(min(small))} is hardly more than a context takes, or less",
+            "small_limit", "possible", f"its own memory limit of {size} is hardly more than a context takes, or less",
             (f"{MEMORY_VARIABLE} is {printable((told or {})[MEMORY_VARIABLE], 80)}; a context counts against it",),
             "Give it 1G or more.",
         )  # fmt: skip
