@@ -132,19 +132,26 @@ def quiet_cost(node: Node, binary: str, seconds: float, settle: float = 10.0, po
     log = Path(daemon["log_dir"], "control.log")
     pids = [daemon["pid"], *(server["pid"] for server in daemon["servers"])]
     loop = f"while :; do clear; echo ps | {binary}; sleep 1; done"
-    watchers: dict[str, tuple[str, ...]] = {
-        "nobody": (),
-        "mpstui": (*MPSTUI, "--pipe-dir", str(node.pipe_dir)),
-    }
+    screen = mpstui("mpstui", node)
+    watchers: dict[str, tuple[str, ...]] = {"nobody": (), screen.name: screen.argv}
     if polling:
         watchers[f"while :; do echo ps | {CONTROL}; sleep 1; done"] = ("sh", "-c", loop)
-    return {name: _cost(argv, node, log, pids, seconds, settle) for name, argv in watchers.items()}
+    ready = {screen.name: screen.complete}
+    return {name: _cost(argv, node, log, pids, seconds, settle, ready.get(name)) for name, argv in watchers.items()}
 
 
 def _cost(
-    argv: Sequence[str], node: Node, log: Path, pids: Sequence[int], seconds: float, settle: float
+    argv: Sequence[str],
+    node: Node,
+    log: Path,
+    pids: Sequence[int],
+    seconds: float,
+    settle: float,
+    ready: re.Pattern[str] | None = None,
 ) -> dict[str, Any]:
     with _watcher(argv or ("sleep", "86400"), node) as terminal:
+        if ready is not None:  # on a busy machine it takes as long as it is given to settle
+            terminal.wait_for(ready)
         terminal.read_for(settle)
         size, cpu = log.stat().st_size, _cpu(pids)
         terminal.read_for(seconds)
