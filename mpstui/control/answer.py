@@ -53,7 +53,8 @@ class Answer(Generic[T_co]):
     """Who keeps the session, where ``outcome`` is HELD and the process could be found (fact 2)."""
 
     asked: bool = True
-    """False where nothing was sent because the daemon is known not to know the command: no word of the daemon's."""
+    """False where nothing was sent: the daemon is known not to know the command, or it is not known whose it is. No
+    word of the daemon's."""
 
     @property
     def ok(self) -> bool:

@@ -65,6 +65,8 @@ class RawReply(NamedTuple):
     message: str = ""
     holder: SessionHolder | None = None
     """Who keeps the session open, where the ``failure`` is HELD and the process could be found."""
+    asked: bool = True
+    """False where nothing was sent, as nobody knows to whom."""
     sender: int | None = None
     """The UID with whose rights it was sent; None: with those of this process."""
 
@@ -387,7 +389,7 @@ class ControlChannel:
                     where = path_text(self.pipe_dir)
                     message = f"Nothing was sent: whose daemon is in {where} is not known: {speaker.why}. "
                     message += "Name it by a path that nobody else can change."
-                    return RawReply(command, failure=Outcome.NOT_PERMITTED, message=message)
+                    return RawReply(command, failure=Outcome.NOT_PERMITTED, message=message, asked=False)
                 sender = _NOBODY  # to be told by the binary that no daemon is there, and by nobody else's daemon
         self.sent += 1
         return await exchange((*self.binary, *words), stdin, self._environment(), deadline, command, sender)

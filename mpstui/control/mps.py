@@ -409,7 +409,10 @@ def to_answer(
         judged = (judge or protocol.judge)(reply.command, reply.stdout, reply.stderr, reply.exit_status)
         outcome, message = judged
     if outcome is Outcome.NOT_PERMITTED and reply.sender is not None:
-        message += f" It was sent with the rights of user {reply.sender}, who can put other sockets into the directory."
+        message += (
+            f" It was sent with the rights of user {reply.sender}, who can put other sockets into the directory: "
+            "where the daemon is root's, its directory has to be root's too."
+        )
     if outcome is Outcome.OK:
         parsed = parser(reply.stdout)
         if isinstance(parsed, Unreadable):
@@ -426,6 +429,7 @@ def to_answer(
         reply.exit_status,
         reply.seconds,
         reply.holder,
+        reply.asked,
     )
 
 

@@ -451,7 +451,7 @@ async def _stop(work: Work, daemon: Daemon, limit: int | None, guard: Guard | No
     task = asyncio.create_task(work.control.quit(limit, _deadline(work.control, limit, guard is not None)))
     try:
         await _watch(task, daemon, work.progress)
-        answer = await task
+        work.sent = answer = await task
     finally:
         task.cancel()
     name = path_text(daemon.pipe_dir)
@@ -524,7 +524,7 @@ async def _delete_servers(
             continue
         words = ("server", "delete", server.name, *(("--force",) if over else ()))
         work.progress(" ".join(words))
-        sent = await work.control.call(*words)
+        work.sent = sent = await work.control.call(*words)
         refused[server.name] = 0 if sent.ok else refused.get(server.name, 0) + 1
         if refused[server.name] > _REFUSALS:
             return STATUS[sent.outcome], f"server {server.name} stays: {sent.message}"

@@ -187,7 +187,7 @@ class OperationRunner:
         sent, read = (work.sent, work.read) if work is not None else (None, None)
         fields: dict[str, object] = {
             "command": sent.command if sent is not None else "",
-            "sent": sent is not None and sent.outcome not in {Outcome.NO_BINARY, Outcome.ABSENT},
+            "sent": sent is not None and sent.asked and sent.outcome not in {Outcome.NO_BINARY, Outcome.ABSENT},
             "answer": sent.stdout.decode("utf-8", "backslashreplace")[:200] if sent else "",
             "read_back": read.stdout.decode("utf-8", "backslashreplace")[:200] if read else None,
             "status": int(result.status),

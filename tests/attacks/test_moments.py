@@ -3,6 +3,7 @@ socket in the same directory, another daemon behind its name."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
@@ -103,14 +104,18 @@ async def goes_on(node: SimNode) -> bool:
 
 
 async def test_a_strangers_directory_does_not_lead_root_to_the_daemon_that_all_use(
-    stranger: Stranger, production: SimNode
+    stranger: Stranger, production: SimNode, tmp_path: Path
 ) -> None:
     """He sees which question is the last one; then the name that root has typed is that of another daemon."""
     lying_daemon(stranger, stranger.home / "p", clients=[], leads_to=str(production.pipe_dir))
-    done = mpstui("daemon", "stop", "--yes", "--timeout", "1", "--pipe-dir", stranger.home / "p")
+    log = tmp_path / "audit.log"
+    where = ("--pipe-dir", stranger.home / "p")
+    done = mpstui("daemon", "stop", "--yes", "--timeout", "1", *where, MPSTUI_AUDIT_LOG=str(log))
     assert (stranger.home / "p").is_symlink(), "it was not led away in time"
     assert done.returncode == 5, done
     assert "Nothing was sent: whose daemon is in" in done.stdout + done.stderr
+    last = json.loads(log.read_text().splitlines()[-1])
+    assert (last["action"], last["status"], last["sent"]) == ("stop_daemon", 5, False)
     assert await goes_on(production)
 
 

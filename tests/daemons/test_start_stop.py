@@ -105,6 +105,7 @@ async def test_a_daemon_is_started_where_it_answers_and_stopped_without_a_trace(
         ("stop_daemon", None),
         ("stop_daemon", 0),
     ]
+    assert (entries[-1]["command"], entries[-1]["sent"]) == ("quit", True)
 
 
 async def test_it_starts_again_where_it_was_stopped_or_killed(place: Path, audit: AuditLog) -> None:
