@@ -223,17 +223,17 @@ async def test_a_terminal_that_shrinks_and_grows() -> None:
 async def test_a_digit_brings_a_panel_and_hides_the_one_that_the_user_is_in() -> None:
     app = make_app(one_daemon())
     async with app.run_test(size=(80, 24)) as pilot:
-        assert "Limits" not in text_of(app)
+        assert "MEMORY/DEVICE" not in text_of(app)
         await pilot.press("2")
         await pilot.pause()
-        assert "Limits" in text_of(app)
+        assert "MEMORY/DEVICE" in text_of(app)
         assert "100 %  132 SM" in text_of(app)
         await pilot.press("4")
         await pilot.pause()
-        assert "Limits" in text_of(app), "it was asked for, and stays"
+        assert "MEMORY/DEVICE" in text_of(app), "it was asked for, and stays"
         await pilot.press("2", "2")
         await pilot.pause()
-        assert "Limits" not in text_of(app)
+        assert "MEMORY/DEVICE" not in text_of(app)
         assert app.focused.id == "clients"
         await pilot.press("1", "1")
         await pilot.pause()
@@ -271,7 +271,7 @@ async def test_the_layout_is_there_again_at_the_next_start() -> None:
         app = make_app(one_daemon(), memory=memory)
         async with app.run_test(size=(80, 24)) as pilot:
             await pilot.pause()
-            assert ("Limits" in text_of(app)) is (start == 1)
+            assert ("MEMORY/DEVICE" in text_of(app)) is (start == 1)
             assert ("H100" in text_of(app)) is (start == 0)
             if not start:
                 await pilot.press("2", "1", "1")
