@@ -134,3 +134,11 @@ def test_what_an_addition_takes_is_where_the_count_says() -> None:
     assert [len(files) for files in house.touched(ROOT).values()] == [2, 3, 2]
     with pytest.raises(SystemExit, match="correct TRIALS"):
         house.touched(ROOT / "docs")
+
+
+def test_each_class_has_a_name_of_its_own() -> None:
+    named: dict[str, list[str]] = {}
+    for file in (ROOT / "mpstui").rglob("*.py"):
+        for name in re.findall(r"^class (\w+)", file.read_text(), re.MULTILINE):
+            named.setdefault(name, []).append(file.name)
+    assert {name: files for name, files in named.items() if len(files) > 1} == {}

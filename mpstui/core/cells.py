@@ -7,9 +7,20 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from mpstui.core.late import pattern
-from mpstui.core.model import Client, Daemon, Device, Health, Server, Severity, Snapshot
+from mpstui.core.model import (
+    Client,
+    Daemon,
+    Device,
+    Health,
+    LostClient,
+    OutsideClient,
+    PendingClient,
+    Server,
+    Severity,
+    Snapshot,
+)
 from mpstui.core.partition import sm_share
-from mpstui.core.text import UNKNOWN, Line, by_device, format_percentage, format_size
+from mpstui.core.text import UNKNOWN, Line, by_device, format_percentage, format_size, owner
 
 HEALTH: Mapping[Health, tuple[str, str]] = {
     "ok": ("● ok", "good"),
@@ -175,6 +186,6 @@ def status_mark(server: Server) -> tuple[str, str]:
     return (f"✕ {status}", "bad") if "FAULT" in status else (f"◌ {status}", "warn")
 
 
-def client_line(client: Client) -> str:
-    """``4711 alice python train.py``: how confirmations name a client."""
-    return f"{client.pid} {client.user or UNKNOWN} {client.command or UNKNOWN}"
+def client_line(client: Client | PendingClient | LostClient | OutsideClient) -> str:
+    """``4711 alice python train.py``: how a process is named in a line."""
+    return f"{client.pid or UNKNOWN} {owner(client.user, client.uid)} {client.command or UNKNOWN}"

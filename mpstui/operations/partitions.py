@@ -267,7 +267,7 @@ class RemovePartition(_PartitionOperation):
             text = f"clients compute in it: {who}" if users else "the daemon says that it has clients"
             rule = ExitStatus.REFUSED_BY_SAFETY_RULE
             return Preview(title, facts, hits=hits, error=f"{text}; end them first", error_status=rule)
-        waiting = tuple(f"{p.pid or UNKNOWN} {p.user or UNKNOWN}  {p.command or UNKNOWN}" for p in daemon.pending)
+        waiting = tuple(map(client_line, daemon.pending))
         others = (Others("Wait for a server, and may want it", waiting),) if waiting else ()
         return Preview(title, facts, others=others)
 

@@ -9,7 +9,7 @@ from typing import ClassVar, Final
 from textual.binding import Binding, BindingType
 
 from mpstui.core.blast import blast_of, blast_radius, bridges, groups, server_of
-from mpstui.core.cells import gpu_label
+from mpstui.core.cells import client_line, gpu_label
 from mpstui.core.late import dataclass
 from mpstui.core.model import Client, Daemon, ProcessKey, Server, Snapshot
 from mpstui.core.text import UNKNOWN, listed, owner, plural
@@ -223,7 +223,7 @@ class BlastScreen(ListScreen):
         self.graph.mark(frozenset(hit), radius.devices)
         indices = {device.uuid: device.index for device in snapshot.devices}
         server = server_of(daemon, client.key)
-        out = [Para(f"{client.pid} {owner(client.user, client.uid)} {client.command or UNKNOWN}", "bold"), Para()]
+        out = [Para(client_line(client), "bold"), Para()]
         out += _lost(client, radius.lost, radius.devices, indices)
         if radius.unhurt:
             out += [

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping
 
+from mpstui.core.cells import client_line
 from mpstui.core.model import Condition, Daemon, Snapshot
-from mpstui.core.text import UNKNOWN, format_age, plural
+from mpstui.core.text import format_age, plural
 from mpstui.operations.rescue import left_out, processes, targets
 from mpstui.ui.keys import shown_key
 
@@ -30,13 +31,13 @@ def way_out(
         more = ", …" if len(found.ends) > _NAMED else ""
         fields.append(("waits for", f"{plural(len(found.ends), 'client')}: {some}{more}"))
     elif found.cause == "quitting":
-        lines = (f"{c.pid} {c.user or UNKNOWN} {c.command or UNKNOWN}" for c in daemon.clients())
+        lines = map(client_line, daemon.clients())
         fields += _listed("waits for", lines, len(found.ends))
     if daemon.lost and brief:
         number = plural(len(daemon.lost), "client")
         fields.append(("lost server", f"{number}: each CUDA call gives error 806; {key('users', 'W')} shows them"))
     elif daemon.lost:
-        lines = (f"{c.pid} {c.user or UNKNOWN} {c.command or UNKNOWN}" for c in daemon.lost)
+        lines = map(client_line, daemon.lost)
         fields += _listed("lost server", lines, len(daemon.lost))
         fields.append(("", f"each CUDA call of theirs gives error 806; {key('users', 'W')} shows them"))
     if daemon.servers:

@@ -10,7 +10,7 @@ from textual import on
 from textual.binding import Binding, BindingType
 
 from mpstui.api import Unavailable
-from mpstui.core.cells import gpu_label
+from mpstui.core.cells import client_line, gpu_label
 from mpstui.core.late import dataclass
 from mpstui.core.model import Daemon, LostClient, OutsideClient, PendingClient, ProcessKey, Snapshot
 from mpstui.core.text import UNKNOWN, format_age, format_size, owner
@@ -135,7 +135,7 @@ class UsersScreen(ListScreen):
         if case is None:
             return "None", [Para("Every known process on the GPUs is a client of MPS.", "good", "✓")]
         process = case.process
-        who = f"{process.pid or UNKNOWN} {owner(process.user, process.uid)} {process.command or UNKNOWN}"
+        who = client_line(process)
         head = [Para(who, "bold"), Para()]
         if isinstance(process, PendingClient):
             which = "A client in another PID namespace" if process.pid is None else f"Client {process.pid}"
@@ -167,7 +167,7 @@ class UsersScreen(ListScreen):
         ahead = [c for c in daemon.clients() if c.pid in process.waits_for]
         if ahead:
             out.append(Para("That server waits for its clients:", "text", "·"))
-            out += [Para(f"{c.pid} {owner(c.user, c.uid)} {c.command or UNKNOWN}", "text", "  ·") for c in ahead]
+            out += [Para(client_line(c), "text", "  ·") for c in ahead]
         out += [Para(), Para("What gives it a server:", "bold")]
         out.append(Para(f"{_lets_in(len(ahead))} ({self.k('copy', 'y')} copies this)", "accent", "1"))
         if ahead:
