@@ -16,10 +16,10 @@ from mpstui.control.grammar import LogKind, LogParser
 from mpstui.core.model import Event
 from mpstui.history.files import LogFile
 from mpstui.history.parser_process import parsed
-from mpstui.observe.logs import CONTROL_MARKER, LogTail
+from mpstui.observe.logs import CONTROL_LOG, CONTROL_MARKER, SERVER_LOG, LogTail, last_change, server_logs
 from mpstui.observe.sources import ProcessFacts
 from mpstui.observe.state import TWICE, DaemonState, EventLog, told_by
-from mpstui.observe.trusted import Owners, UnreadableLogError
+from mpstui.observe.trusted import Owners, UnreadableLogError, is_there
 
 _LEAD: Final = 256 << 10
 """Bytes read before the time asked for: what is told of a client there explains what follows."""
@@ -29,6 +29,10 @@ _MEMORY: Final = 200
 _time: Final = itemgetter(0)
 People = Callable[[Iterable[int]], Mapping[int, ProcessFacts]]
 KINDS: Final[tuple[LogKind, ...]] = ("control", "server")
+
+
+def _kind(name: str) -> LogKind:
+    return "control" if name == CONTROL_LOG else "server"
 
 
 class Telling:
@@ -76,7 +80,8 @@ class Telling:
 
 
 class LogHistory(Telling):
-    """control.log and server.log of one directory. Raises UnreadableLogError where neither can be read; to be closed.
+    """control.log, server.log and the logs of servers of one directory. Raises UnreadableLogError where none can be
+    read; to be closed.
 
     ``pipe_dir`` is what the events are given as their daemon's; without it, what control.log says. ``owners`` are those
     whose logs are believed; None for a directory that somebody named to have it read.
@@ -92,19 +97,23 @@ class LogHistory(Telling):
         super().__init__(DaemonState(pipe_dir or log_dir), pipe_dir, people)
         self.log_dir = log_dir
         self._owners = owners
-        self._files: dict[LogKind, LogFile] = {}
-        self._parsers = {kind: LogParser(kind) for kind in KINDS}
+        self._files: dict[str, LogFile] = {}
+        """By their names in the directory; with protocol 3 each server has one, in a directory of its own."""
+        self._parsers: dict[str, LogParser] = {name: LogParser(_kind(name)) for name in (CONTROL_LOG, SERVER_LOG)}
         self.cut = False
         """Whether :meth:`entries` has left something older out."""
         self.trouble: list[str] = []
         """Why one of the two logs could not be read."""
         errors: list[UnreadableLogError] = []
-        for kind in KINDS:
+        for name in (CONTROL_LOG, SERVER_LOG, *self._of_servers()):
             try:
-                self._files[kind] = LogFile(log_dir / f"{kind}.log", owners)
+                self._files[name] = LogFile(log_dir / name, owners)
             except UnreadableLogError as error:
-                self.trouble.append(str(error))
-                errors.append(error)
+                if name in self._parsers or is_there(log_dir / name):
+                    self.trouble.append(str(error))
+                    errors.append(error)
+                continue
+            self._parsers.setdefault(name, LogParser(_kind(name)))
         if not self._files:
             raise errors[0]
         others = {file.uid for file in self._files.values()} - {0, os.geteuid()}
@@ -118,14 +127,17 @@ class LogHistory(Telling):
     @property
     def version(self) -> str | None:
         """The control binary's version, once its line has been read."""
-        return self._parsers["control"].version
+        return self._parsers[CONTROL_LOG].version
+
+    def _of_servers(self) -> list[str]:
+        return [os.fspath(path.relative_to(self.log_dir)) for path in server_logs(self.log_dir, self._owners)]
 
     def events(self, since: float | None = None, until: float | None = None) -> Iterator[Event]:
         """Events from ``since`` to ``until``, seconds since the epoch. May be used once."""
         starts = dict.fromkeys(self._files, 0)
         if since is not None:
             starts = {
-                kind: self._line_before(file, file.offset_of(since) - _LEAD) for kind, file in self._files.items()
+                name: self._line_before(file, file.offset_of(since) - _LEAD) for name, file in self._files.items()
             }
         yield from self._fold(starts, since, until)
 
@@ -133,32 +145,36 @@ class LogHistory(Telling):
         """Events from the start of the daemon that ran at ``until`` (None: the last one) up to that time."""
         end = math.inf if until is None else until
         starts = dict.fromkeys(self._files, 0)
-        control = self._files.get("control")
+        control = self._files.get(CONTROL_LOG)
         if control is not None:
             limit = control.size if until is None else control.offset_of(until)
             begin = control.last_line_with(CONTROL_MARKER, limit)
             first = next((e.time for e in self._first_events(control, begin)), None) if begin is not None else None
             if begin is not None and first is not None:
-                starts["control"] = begin
-                if "server" in self._files:
-                    starts["server"] = self._files["server"].offset_of(min(first, end))
+                starts = {name: file.offset_of(min(first, end)) for name, file in self._files.items()}
+                starts[CONTROL_LOG] = begin
         yield from self._fold(starts, None, until)
 
     def entries(self, most: int) -> Iterator[tuple[float, LogKind, Event]]:
         """What each log tells by itself, in the order of time: of the newest ``most`` bytes of each."""
-        starts = {kind: self._line_before(file, file.size - most) for kind, file in self._files.items()}
+        starts = {name: self._line_before(file, file.size - most) for name, file in self._files.items()}
         self.cut = any(start > 0 for start in starts.values())
-        yield from heapq.merge(*(self._stream(kind, starts[kind], None) for kind in self._files), key=_time)
+        yield from heapq.merge(*(self._stream(name, starts[name], None) for name in self._files), key=_time)
 
     def follow(self) -> Iterator[Event | None]:
         """Events as they are written, after :meth:`events` has been read; None when there is no more at present."""
-        tails = {kind: _Continued(self.log_dir / f"{kind}.log", self._files.get(kind), self._owners) for kind in KINDS}
-        for parser in self._parsers.values():
-            parser.live(system.monotonic)
+        tails: dict[str, LogTail] = {}
+        listed = None
         try:
             while True:
-                written = {kind: tail.poll() for kind, tail in tails.items()}
-                streams = (self._written(kind, written[kind]) for kind in KINDS)
+                if (changed := last_change(self.log_dir)) is None or changed != listed:  # a server may be new
+                    listed = changed
+                    for name in (CONTROL_LOG, SERVER_LOG, *self._of_servers()):
+                        if name not in tails:
+                            tails[name] = _Continued(self.log_dir / name, self._files.get(name), self._owners)
+                            self._parsers.setdefault(name, LogParser(_kind(name))).live(system.monotonic)
+                written = {name: tail.poll() for name, tail in tails.items()}
+                streams = (self._written(name, lines) for name, lines in written.items())
                 for _, kind, event in heapq.merge(*streams, key=_time):
                     yield from self._tell(kind, event)
                 if not any(written.values()):
@@ -167,8 +183,8 @@ class LogHistory(Telling):
             for tail in tails.values():
                 tail.close()
 
-    def _fold(self, starts: dict[LogKind, int], since: float | None, until: float | None) -> Iterator[Event]:
-        streams = [self._stream(kind, starts[kind], until) for kind in KINDS if kind in self._files]
+    def _fold(self, starts: dict[str, int], since: float | None, until: float | None) -> Iterator[Event]:
+        streams = [self._stream(name, starts[name], until) for name in self._files]
         end = math.inf if until is None else until
         begin = -math.inf if since is None else since
         merged = heapq.merge(*streams, key=_time) if len(streams) > 1 else streams[0]
@@ -179,11 +195,11 @@ class LogHistory(Telling):
             if time >= begin:
                 yield from told
 
-    def _stream(self, kind: LogKind, start: int, until: float | None) -> Iterator[tuple[float, LogKind, Event]]:
+    def _stream(self, name: str, start: int, until: float | None) -> Iterator[tuple[float, LogKind, Event]]:
         """Events with their times; one without a time has that of the one before."""
-        parser, time = self._parsers[kind], 0.0
+        parser, kind, time = self._parsers[name], _kind(name), 0.0
         late = math.inf if until is None else until + _LATE
-        for event in parsed(self._files[kind], start, parser):
+        for event in parsed(self._files[name], start, parser):
             if event.time is not None:
                 time = event.time
             yield time, kind, event
@@ -192,9 +208,9 @@ class LogHistory(Telling):
         for event in parser.flush():
             yield (event.time if event.time is not None else time), kind, event
 
-    def _written(self, kind: LogKind, lines: list[bytes]) -> Iterator[tuple[float, LogKind, Event]]:
+    def _written(self, name: str, lines: list[bytes]) -> Iterator[tuple[float, LogKind, Event]]:
         """Events of lines just written; a group that nothing has followed for one look is over."""
-        parser, time = self._parsers[kind], 0.0
+        parser, kind, time = self._parsers[name], _kind(name), 0.0
         for event in (event for line in lines for event in parser.feed(line)) if lines else parser.flush():
             time = event.time if event.time is not None else time
             yield time, kind, event

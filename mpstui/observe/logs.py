@@ -261,17 +261,27 @@ _SERVERS_LIMIT: Final = 64
 
 def server_logs(log_dir: Path, owners: Owners | None = None) -> list[Path]:
     """Where the servers of a daemon of protocol 3 write, each in a directory of its name, as is documented; a directory
-    that is none of ``owners``' is none of theirs."""
+    that is none of ``owners``' is none of theirs, and one with a control.log is another daemon's."""
     names = []
     try:
         with os.scandir(log_dir) as entries:
             for each in entries:
                 theirs = owners is None or each.stat(follow_symlinks=False).st_uid in owners
                 if theirs and NAME.fullmatch(each.name) and each.is_dir(follow_symlinks=False):
-                    names.append(each.name)
+                    names += [] if is_there(log_dir / each.name / CONTROL_LOG) else [each.name]
     except OSError:
         return []
     return [log_dir / name / SERVER_LOG for name in sorted(names)[:_SERVERS_LIMIT]]
+
+
+def last_change(folder: Path) -> int | None:
+    """When a directory was changed last, by its own clock. None where that cannot be seen, and while another change may
+    have left it as it is."""
+    try:
+        changed = os.stat(folder).st_mtime_ns
+    except OSError:
+        return None
+    return changed if time.time_ns() - changed > _TICK_NS else None
 
 
 class _Log(NamedTuple):
@@ -404,14 +414,10 @@ class LogWatch:
         """Finds the logs of servers that are new; costs one ``stat`` where there is none."""
         if not self._several:
             return
-        try:
-            changed = os.stat(self.log_dir).st_mtime_ns
-        except OSError:
+        changed = last_change(self.log_dir)
+        if changed is not None and changed == self._listed:
             return
-        if changed == self._listed:
-            return
-        # A directory that was made in the same tick of the kernel's clock would be missed.
-        self._listed = changed if time.time_ns() - changed > _TICK_NS else None
+        self._listed = changed
         known = {each.tail.path for each in self._logs}
         for path in server_logs(self.log_dir, self._owners):
             if path not in known:

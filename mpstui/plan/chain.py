@@ -122,7 +122,7 @@ def _of_v3(
     percentage = None if space is None else space.active_thread_percentage
     own = _own(environment, PERCENTAGE_VARIABLE, _own_percent)
     if percentage is not None and own.value not in {NOT_SET, UNKNOWN}:
-        own = Link(own.label, f"{own.value}, without effect: its namespace's comes first")
+        own = Link(f"{own.label}, without effect", own.value)
     numbers = own_numbers(daemon.ordinals, (environment or {}).get(DEVICES_VARIABLE))
     sizes = space.memory_limits(daemon.ordinals) if space is not None else {}
     memory = [

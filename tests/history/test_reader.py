@@ -306,3 +306,24 @@ def test_what_to_do_is_said_of_the_node_of_the_logs_and_of_then(logs):
     said = [daemon.remedy, *(problem.remedy for problem in snapshot.problems)]
     assert len(said) > 1
     assert all(text.startswith("On that node, if it is still so: ") for text in said)
+
+
+def test_the_logs_of_servers_with_names_are_told_too(tmp_path):
+    """Of protocol 3, each in a directory of its own, one that comes later too; another daemon's is none."""
+    connected = "[2026-11-22 10:00:0%d.000 Server    %d] Client {PID: %d, Context ID: 0} connected\n"
+    (tmp_path / "control.log").write_text("[2026-11-22 10:00:00.000 Control    60] Starting new server 70 for user 0\n")
+    for name, *of in (("training", 1, 70, 7), ("gpu0", 2, 71, 8)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "server.log").write_text(connected % tuple(of))
+    (tmp_path / "gpu0" / "control.log").touch()
+    history = LogHistory(tmp_path)
+    assert [(e.kind, e.server_pid, e.pid) for e in history.events()][-1] == ("client_connected", 70, 7)
+    following = history.follow()
+    assert next(following) is None
+    (tmp_path / "serving").mkdir()
+    (tmp_path / "serving" / "server.log").write_text(connected % (3, 72, 9))
+    with (tmp_path / "training" / "server.log").open("a") as log:
+        log.write(connected % (4, 70, 10))
+    told = [next(following), next(following), next(following)]
+    assert [event and (event.server_pid, event.pid) for event in told] == [(72, 9), (70, 10), None]
+    history.close()

@@ -209,9 +209,9 @@ def test_a_client_of_a_namespace_has_its_memory_limit(own: str | None, memory: d
     daemon = Daemon(Path("/p"), protocol="v3", v3=node, servers=(server,), ordinals={"0": "GPU-0", "1": "GPU-1"})
     on_first = replace(found, contexts=(Context(1, "GPU-0"),))
     chains = limit_chains(on_first, daemon, (), environment)
-    said = {chain.limit: [(link.value, link.label.split(" (")[0]) for link in chain.links] for chain in chains}
+    said = {chain.limit: [(link.value, link.label) for link in chain.links] for chain in chains}
     of = "namespace small of server training"
     assert said["active_thread_percentage"] == [
-        ("25 %", of), ("50 %, without effect: its namespace's comes first", "its environment"),
+        ("25 %", of), ("50 %", "its environment (CUDA_MPS_ACTIVE_THREAD_PERCENTAGE), without effect"),
     ]  # fmt: skip
     assert said["pinned_mem_limit"][0] == ("8.0 GiB", of)
