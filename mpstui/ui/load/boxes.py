@@ -9,7 +9,7 @@ from mpstui.core.model import Device, Server
 from mpstui.core.partition import rounding_of, sms_of
 from mpstui.core.text import format_percentage, format_size, plural, printable
 from mpstui.ui.box import Box, wrapped
-from mpstui.ui.lines import Line, fit, fit_line, justify
+from mpstui.ui.lines import Line, fit, fit_line, justify, width_of
 from mpstui.ui.load.bars import figure_text, milliseconds
 from mpstui.ui.load.session import LoadSession, Member
 from mpstui.ui.load.setup import Setup, about_kernel, device_for, live, pool_cost
@@ -134,8 +134,10 @@ class TogetherBox(Box):
             line += [("  +  " if number else "  ", "dim"), (figure_text(total), "accent+bold"), (f" {unit}", "text")]
         if (slowest := session.slowest) is not None:
             line += [("  ·  p99 up to ", "dim"), (milliseconds(slowest), "accent+bold"), (" ms", "text")]
-        shares = self._shares(session)
-        return justify(tuple(line), ((f"  {shares} ", "dim"),), width) if shares else tuple(line)
+        left, shares = tuple(line), self._shares(session)
+        right: Line = ((f"  {shares} ", "dim"),)
+        # What they do goes before what they may, which each bar says too.
+        return justify(left, right, width) if shares and width_of(left) + width_of(right) <= width else left
 
     def _shares(self, session: LoadSession) -> str:
         under_mps = [m for m in session.live if m.report.sms and m.spec.mps]
