@@ -386,6 +386,28 @@ def test_a_second_name_is_not_trusted(crowd: Path) -> None:
         open_log(crowd / "control.log", ROOT)
 
 
+@needs_root
+@pytest.mark.parametrize(
+    ("line", "believed"),
+    [
+        (b"77 1 0:50 / /x rw - fuse.sshfs host rw,user_id=0,group_id=0", True),
+        (b"77 1 0:50 / /x rw - fuse.sshfs host rw,user_id=64101,group_id=0", False),
+        (b"77 1 0:50 / /x rw - fuseblk /dev/sdb1 rw,user_id=64101,group_id=0", False),
+        (b"78 1 0:50 / /y rw - fuse.sshfs host rw,user_id=64101,group_id=0", True),
+        (b"77 1 8:1 / /x rw - ext4 /dev/sda1 rw,user_id=64101", True),
+    ],
+)
+def test_who_runs_a_file_system_says_who_owns_its_files(
+    crowd: Path, monkeypatch: pytest.MonkeyPatch, line: bytes, believed: bool
+) -> None:
+    def read_proc(path: str, limit: int = 0) -> bytes:
+        return line if path == "/proc/self/mountinfo" else b"pos:\t0\nflags:\t0100000\nmnt_id:\t77\n"
+
+    (crowd / "control.log").write_text(LINE)
+    monkeypatch.setattr(trusted, "read_proc", read_proc)
+    assert is_believed(crowd / "control.log", ROOT) is believed
+
+
 def test_a_container_is_walked_from_its_own_root(crowd: Path) -> None:
     (crowd / "control.log").write_text(LINE)
     os.close(open_log(Path(f"/proc/{os.getpid()}/root{crowd}/control.log"), ROOT))
