@@ -91,16 +91,24 @@ async def test_those_hit_are_ended_and_nobody_else(start, tmp_path):
     }
 
 
+RULE = ExitStatus.REFUSED_BY_SAFETY_RULE
+
+
 @pytest.mark.parametrize(
-    ("said", "why"),
-    [({"listed": ()}, "server 634 does not list process"), ({"status": "ACTIVE"}, "server 634 is not in FAULT")],
+    ("said", "status", "why"),
+    [
+        ({"listed": ()}, RULE, "server 634 does not list process"),
+        ({"status": "ACTIVE"}, RULE, "server 634 is not in FAULT"),
+        ({"answers": {"get_server_status": Outcome.BLOCKED}}, ExitStatus.NO_ANSWER, "is not known: it said blocked"),
+        ({"answers": {"get_client_list": Outcome.BLOCKED}}, ExitStatus.NO_ANSWER, "is not known: it said blocked"),
+    ],
 )
-async def test_one_that_the_daemon_says_nothing_of_the_kind_of_is_not_ended(start, tmp_path, said, why):
+async def test_one_that_the_daemon_says_nothing_of_the_kind_of_is_not_ended(start, tmp_path, said, status, why):
     """The log says that the fault has hit it, and the daemon, asked right before, does not bear it out."""
     process, key = start()
     snapshot = faulty(key)
     result = await runner(snapshot, tmp_path, said=said).execute(Request("end_lost_clients", PIPE), snapshot)
-    assert (result.status, result.details) == (ExitStatus.REFUSED_BY_SAFETY_RULE, ("nothing was sent",))
+    assert (result.status, result.details) == (status, ("nothing was sent",))
     assert why in result.message
     assert process.poll() is None
 
@@ -181,6 +189,15 @@ def test_offered_only_where_there_is_something_to_end(tmp_path):
     assert made.unavailable(operation("unblock"), blocked(key), PIPE) is None
     assert made.unavailable(operation("end_lost_clients"), faulty(key), PIPE) is None
     assert targets("unblock", replace(blocked(key).daemons[0], condition=condition.ok())) == ()
+
+
+def test_clients_that_a_quitting_daemon_waits_for_are_in_nobodys_way():
+    key = ProcessKey(643, 1)
+    snapshot = node(client(643), condition=condition.quitting((key,), 0.0, condition.Moment()))
+    assert snapshot.daemons[0].condition.ends == (key,)
+    assert targets("unblock", snapshot.daemons[0]) == ()
+    shown = preview(Request("unblock", PIPE), snapshot)
+    assert (shown.hits, shown.error_status) == ((), ExitStatus.REFUSED_BY_SAFETY_RULE)
 
 
 def test_another_users_process_is_refused_before_anything_is_sent(monkeypatch):
