@@ -71,6 +71,7 @@ __all__ = [
     "Result",
     "Server",
     "Snapshot",
+    "Unavailable",
     "UnreadableNodeError",
     "UnusableNode",
     "health",

@@ -90,6 +90,19 @@ def test_every_name_is_there_and_told_of() -> None:
     assert not hasattr(mpstui.api, "__getattr__"), "what it hands on has a name and a docstring here"
 
 
+def test_what_commands_and_screen_take_from_it_is_on_its_page() -> None:
+    top, page = Path(mpstui.api.__file__).parent, PAGE.read_text()
+    above = [*top.glob("cli/**/*.py"), *top.glob("ui/**/*.py"), *top.glob("export/*.py"), *top.glob("[cfw]*.py")]
+    taken: set[str] = set()
+    for text in map(Path.read_text, above):
+        taken.update(re.findall(r"\bapi\.(\w+)", text))
+        for names in re.findall(r"^ *from mpstui\.api import (\([^)]*\)|.*)$", text, re.MULTILINE):
+            taken.update(re.findall(r"\w+", names.replace(" as ", ", ")))
+    there = {name for name in taken if hasattr(mpstui.api, name)}
+    assert "open" in there
+    assert {name for name in there - {*mpstui.api.__all__} if f"`{name}`" not in page} == set()
+
+
 @pytest.mark.parametrize("number", range(len(EXAMPLES)))
 def test_each_example_of_the_page_runs(number: int, tmp_path: Path) -> None:
     program = tmp_path / "example.py"
