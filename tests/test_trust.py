@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
 
+from mpstui.core.model import ProcessKey
 from mpstui.core.trust import NOBODY, NotNamedError, Speaker, is_lying, may_signal, meant, same_namespace, why_not
+from mpstui.operations.signals import Guard
 
 ROOT, ALICE, BOB = Speaker(0, "root's"), Speaker(2001, "alice's daemon"), Speaker(2002, "bob's daemon")
 
@@ -91,3 +94,28 @@ def test_without_a_name_no_strangers_daemon_is_meant() -> None:
         meant([bobs, nobodys], lambda one: one.runs, 2001)
     with pytest.raises(NotNamedError, match="of an unknown user: whose daemon it is has not been looked at"):
         meant([nobodys], lambda one: one.runs, 2001)
+
+
+@pytest.mark.parametrize(
+    ("speaker", "named", "uids", "later", "why"),
+    [
+        (ROOT, None, {2001}, ROOT, None),
+        (ROOT, None, set(), ROOT, "whose process 7 is cannot be seen"),
+        (ROOT, None, {2001}, ALICE, "somebody has changed the daemon's directory meanwhile"),
+        (ALICE, None, {2001}, ALICE, None),
+        (ALICE, None, {2002}, ALICE, "is trusted for that user's alone"),
+        (ALICE, 2002, {2002}, ALICE, None),
+        (NOBODY, 2002, {2002}, ROOT, None),
+        (NOBODY, 2002, {2001}, NOBODY, "nobody's processes are ended on this daemon's word"),
+        (NOBODY, 2002, {2002, 0}, NOBODY, "nobody's processes are ended on this daemon's word"),
+        (NOBODY, 2002, set(), NOBODY, "whose process 7 is cannot be seen"),
+    ],
+)
+def test_right_before_a_signal_it_is_asked_again_whose_the_process_is(
+    speaker: Speaker, named: int | None, uids: set[int], later: Speaker, why: str | None
+) -> None:
+    """``named``: the owner whom the admin has typed; that one is enough without the daemon, and no other."""
+    guard = Guard(Path("/p"), speaker, lambda path: later, named)
+    process = SimpleNamespace(key=ProcessKey(7, 7), uids=lambda: uids)
+    said = guard(process)  # type: ignore[arg-type]
+    assert said is None if why is None else why in str(said)
