@@ -36,8 +36,8 @@ MODULES = frozenset(("server", "namespace", "client", "device", "sm-partition", 
 _QUESTIONS = ("get_", "ps", "device_query", "lspart")
 _V3_QUESTIONS = frozenset(("list", "get"))
 """What changes nothing, by the beginning of its first word, and by the second word in protocol 3."""
-_PASSED_ON = ("PATH", "MPSTUI_SIM_DRIVER")
-"""Of root's environment, to a process that another user may look into."""
+_PASSED_ON = ("PATH", "LC_ALL", "CUDA_MPS_", "MPSTUI_SIM_DRIVER")
+"""How the variables of root's environment begin that another user may see."""
 _NOBODY = 65534
 _PROVEN = pattern(rb"[0-9]{1,3}\.[0-9]{1,10}\n")
 _FIRST_PAUSE = 0.03
@@ -135,8 +135,7 @@ async def exchange(
         return RawReply(command, failure=Outcome.NO_BINARY, message=message)
     as_whom: dict[str, Any] = {} if sender is None else _as(sender)
     if sender is not None:
-        kept = {name: value for name, value in environment.items() if name in _PASSED_ON}
-        environment = {**kept, **{k: v for k, v in environment.items() if k.startswith(("CUDA_MPS_", "LC_ALL"))}}
+        environment = {name: value for name, value in environment.items() if name.startswith(_PASSED_ON)}
     starting = asyncio.ensure_future(
         loop.subprocess_exec(_Exchange, *argv, stdin=read_end, env=dict(environment), start_new_session=True, **as_whom)
     )
@@ -385,12 +384,13 @@ class ControlChannel:
             speaker = await asyncio.to_thread(self._find_speaker, self.pipe_dir)
             sender = speaker.uid or None
             if speaker.uid is None:
-                if os.path.lexists(self.pipe_dir / "control"):  # noqa: ASYNC240 - the binary looks its socket up too
-                    where = path_text(self.pipe_dir)
-                    message = f"Nothing was sent: whose daemon is in {where} is not known: {speaker.why}. "
-                    message += "Name it by a path that nobody else can change."
-                    return RawReply(command, failure=Outcome.NOT_PERMITTED, message=message, asked=False)
-                sender = _NOBODY  # to be told by the binary that no daemon is there, and by nobody else's daemon
+                where = path_text(self.pipe_dir)
+                if not os.path.lexists(self.pipe_dir / "control"):  # noqa: ASYNC240 - one may come, of whomever
+                    message = f"No control daemon answers in {where}."
+                    return RawReply(command, failure=Outcome.ABSENT, message=message, asked=False)
+                message = f"Nothing was sent: whose daemon is in {where} is not known: {speaker.why}. "
+                message += "Name it by a path that nobody else can change."
+                return RawReply(command, failure=Outcome.NOT_PERMITTED, message=message, asked=False)
         self.sent += 1
         return await exchange((*self.binary, *words), stdin, self._environment(), deadline, command, sender)
 
