@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mpstui.core.model import PARTITION_VARIABLE, PERCENTAGE_VARIABLE, Daemon
+from mpstui.core.model import PERCENTAGE_VARIABLE, Daemon
 from mpstui.core.text import path_text, plural, printable
 from mpstui.doctor.types import Facts, Finding
 
@@ -16,8 +16,6 @@ def partitions(facts: Facts) -> Iterator[Finding]:
     for daemon in facts.snapshot.daemons:
         if daemon.static_partitioning and not daemon.explained:
             yield from _static(daemon)
-        elif not daemon.explained and daemon.protocol != "v3":
-            yield from _named_in_vain(daemon, facts)
 
 
 def _static(daemon: Daemon) -> Iterator[Finding]:
@@ -54,16 +52,6 @@ def _static(daemon: Daemon) -> Iterator[Finding]:
         used = sum(partition.in_use is True for partition in table.partitions)
         text = f"{plural(len(table.partitions), 'static partition')}, {used} in use"
         yield Finding(_CHECK, "ok", where, text)
-
-
-def _named_in_vain(daemon: Daemon, facts: Facts) -> Iterator[Finding]:
-    """Clients that name a partition of a daemon that has none."""
-    environments = facts.client_environments
-    named = [c for c in daemon.clients() if (environments.get(c.pid) or {}).get(PARTITION_VARIABLE)]
-    for client in named:
-        text = f"its environment has {PARTITION_VARIABLE}, and the daemon was not started with -S: it has no effect"
-        remedy = "Leave it out, or start the daemon with mpstui daemon start --static."
-        yield Finding(_CHECK, "warning", f"client {client.pid}", text, remedy)
 
 
 def namespaces(facts: Facts) -> Iterator[Finding]:

@@ -6,7 +6,7 @@ import pytest
 
 from mpstui.core.model import Chunks, PartitionTable, SmPartition, Snapshot
 from mpstui.core.v3 import V3Node
-from mpstui.doctor import modes
+from mpstui.doctor import modes, sharing
 from mpstui.doctor.types import BinaryFacts, Facts
 
 from .test_checks import GPU, client, daemon
@@ -49,11 +49,15 @@ def test_what_is_wrong_with_the_daemon(fields: dict[str, object], verdict: str, 
     assert all(evidence.isprintable() for _, _, evidence in said)
 
 
-def test_a_client_that_names_a_partition_that_is_gone_or_that_nobody_has() -> None:
+def test_a_client_that_names_a_partition_that_is_gone() -> None:
     said = found(static(client(7, sm_partition=f"{GPU}/old"), client(8, sm_partition=f"{GPU}/a"), partitions=FULL))
     assert [subject for verdict, subject, _ in said if verdict == "warning"] == ["client 7"]
-    vain = found(daemon(client(7), client(8)), {7: {"CUDA_MPS_SM_PARTITION": "x"}, 8: {}})
-    assert [(v, s) for v, s, _ in vain] == [("warning", "client 7")]
+    # Of a daemon without static partitions the check of the variables says it, once.
+    environments = {7: {"CUDA_MPS_SM_PARTITION": "x"}, 8: {}}
+    without = daemon(client(7), client(8), static_partitioning=False, protocol="legacy")
+    assert found(without, environments) == []
+    vain = found(without, environments, sharing.variables)
+    assert [s for v, s, _ in vain if v == "warning"] == ["client 7"]
 
 
 def test_a_percentage_that_a_namespace_overrides() -> None:
