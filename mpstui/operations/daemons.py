@@ -290,7 +290,9 @@ class StartDaemon(Operation):
         from mpstui.daemons.modes import keep_modes
 
         back, trouble = await _set_modes(work, {uuid: before[uuid] for uuid in changed})
-        await asyncio.to_thread(keep_modes, {}, back)
+        # What was not set at all is not remembered either: who makes it exclusive by hand later meant that.
+        as_before = {u for u, mode in before.items() if mode != _TO_EXCLUSIVE and (u in back or u not in changed)}
+        await asyncio.to_thread(keep_modes, {}, as_before)
         return (*_said(back), *([f"the compute mode of {trouble}"] if trouble else []))
 
 

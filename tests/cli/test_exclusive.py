@@ -22,6 +22,7 @@ from mpstui.observe.discovery import DaemonProcess
 from mpstui.observe.sources import NvmlSample
 from mpstui.sim import SimNode
 from mpstui.sim.simd.config import read_marker, write_marker
+from mpstui.sim.sources import SimNvml
 
 from .conftest import Mpstui
 
@@ -152,6 +153,21 @@ def test_a_start_that_fails_gives_it_back(mpstui: Mpstui, tmp_path: Path) -> Non
     assert told.status == 1
     assert "no multi-user mode" in told.err
     assert modes(node) == ["Default"] * 2
+
+
+def test_one_that_cannot_be_set_gives_the_others_back_and_leaves_no_memory(
+    place: SimNode, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    real, second = SimNvml.set_compute_mode, read_marker(place.pipe_dir)[1].uuid
+
+    def refuse(self: SimNvml, uuid: str, mode: str) -> str | None:
+        return "Insufficient Permissions" if uuid == second else real(self, uuid, mode)
+
+    monkeypatch.setattr(SimNvml, "set_compute_mode", refuse)
+    at = ["--pipe-dir", str(place.pipe_dir), "--log-dir", str(place.log_dir)]
+    assert main(["daemon", "start", "--exclusive", "--yes", *at]) == 1
+    assert f"no daemon was started: the compute mode of {second} was not set" in capsys.readouterr().err
+    assert (place.daemon_pid, modes(place), modes_before()) == (None, ["Default"] * 2, {})
 
 
 def test_read_only_sets_nothing(mpstui: Mpstui, place: SimNode) -> None:
