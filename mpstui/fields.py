@@ -1611,6 +1611,10 @@ def _servers_facts(daemon: Daemon, view: View) -> Iterable[Fact]:
     yield Fact("clients", str(sum(1 for _ in daemon.clients())))
 
 
+def _run_by_cell(daemon: Daemon, view: View, cells: int) -> Line:
+    return _user_cell(daemon, view, cells) if daemon.runs else ((UNKNOWN, "dim"),)
+
+
 def _clients_cell(daemon: Daemon, view: View, cells: int) -> Line:
     return ((str(sum(1 for _ in daemon.clients())) if daemon.servers_known else UNKNOWN, "plain"),)
 
@@ -2036,7 +2040,7 @@ DAEMON: Final[Thing[Daemon]] = Thing(
         ),
         Field(
             "user", "user", TEXT, lambda d, v: d.user, null=True, detail=Detail("daemon", 70, facts=_who),
-            column=Column(30, 12, 60, cell=_user_cell),
+            column=Column(30, 12, 60, cell=_run_by_cell),
             metric=_DAEMON_INFO,
         ),
         Field(

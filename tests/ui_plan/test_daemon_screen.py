@@ -254,3 +254,13 @@ async def test_nothing_there_is_nothing_to_stop() -> None:
         await press(pilot, "d", "x")
         assert isinstance(app.screen, DaemonScreen)
         assert any("no daemon runs" in note.message for note in app._notifications)
+
+
+async def test_what_is_not_known_of_a_place_without_a_daemon_is_not_said() -> None:
+    app = make_app(replace(unhealthy("absent"), devices=()))
+    async with app.run_test(size=SMALL) as pilot:
+        await press(pilot, "d")
+        screen = app.screen
+        row = next(line for line in text_of(app).splitlines() if "ABSENT" in line and str(PIPE) in line and "│" in line)
+        assert row.split("ABSENT")[1].split()[:2] == ["—", "—"], row
+        assert screen.why_not("copy") == "no device is known here"

@@ -184,7 +184,8 @@ class DaemonScreen(ListScreen):
 
     def own_hints(self) -> list[KeyHint]:
         none = unless(self.daemon, "no daemon is known here")
-        same = unless(self._command(), "every device here is in the mode that MPS wants")
+        known = unless(self.devices, "no device is known here")
+        same = known or unless(self._command(), "every device here is in the mode that MPS wants")
         return [
             KeyHint(self.k("daemon.start", "S"), "Start new", "start", 9, self._backend.cannot_start),
             KeyHint(self.k("daemon.stop", "x"), "Stop", "stop", 9, self._cannot_stop()),
