@@ -665,6 +665,8 @@ def _client_word(client: Client, view: View) -> str:
 
 
 def _state_facts(client: Client, view: View) -> Iterable[Fact]:
+    if client.key in view.lost:
+        return (Fact("state", f"LOST: a fault took its contexts; the daemon says {client.state}", "bad"),)
     return (Fact("state", client.state, "warn" if client.state == "TERMINATED" else ""),)
 
 

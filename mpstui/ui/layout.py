@@ -193,12 +193,16 @@ def _bare(room: int, needs: Needs, main: str) -> dict[str, int]:
     left = room - sum(heights.values())
     if _wanted(needs, "events", otherwise=True):
         asked = needs.shown.get("events") or needs.focus == "events"
-        spare = left - (fewest if asked else 1 + _ENOUGH_CLIENTS)
+        enough = _ENOUGH_CLIENTS
+        if needs.clients is not None and not needs.explained:
+            enough = max(_FEWEST_CLIENTS, min(_ENOUGH_CLIENTS, needs.clients))
+        spare = left - (fewest if asked else 1 + enough)
         if spare < 3 and needs.focus == "events":
             heights.pop("devices", None)
             spare = room - sum(heights.values()) - fewest
         if spare >= (2 if asked else 3):
-            heights["events"] = min(spare, max(3, room // (3 if asked else 5)))
+            part = 3 if asked else 5
+            heights["events"] = min(spare, max(3, room // (2 if enough < _ENOUGH_CLIENTS else part)))
     heights[main] = room - sum(heights.values())
     return heights
 

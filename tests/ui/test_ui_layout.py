@@ -103,6 +103,11 @@ def test_eighty_by_twenty_four_keeps_room_for_clients(bars: int) -> None:
         assert made.heights["devices"] == devices
         assert made.heights["clients"] >= 1 + 12
     assert plan(80, 24, Needs(8, 2, 1, False, bars, "clients")).heights["devices"] == 8
+    few = plan(80, 24, Needs(4, 2, 1, False, bars + 2, "clients", clients=3)).heights
+    assert few["events"] >= 7, "lines that few clients leave empty"
+    assert few["clients"] >= 1 + 5
+    many = plan(80, 24, Needs(2, 2, 1, False, bars, "clients", clients=14)).heights
+    assert many["clients"] >= 1 + 12
 
 
 def test_a_zoomed_panel_of_devices_uses_the_room_for_their_history() -> None:

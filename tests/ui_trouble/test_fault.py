@@ -8,6 +8,8 @@ import pytest
 
 from mpstui.core.faults import fault_reports
 from mpstui.ui.dialogs import HarmConfirm
+from mpstui.ui.dialogs.facts import rows_of
+from mpstui.ui.dialogs.widgets import DetailRow
 from mpstui.ui.trouble.fault import FaultScreen
 from tests.ui.screen import push, text_of
 from tests.ui.snapshots import NOW, OTHER_PIPE
@@ -118,6 +120,13 @@ async def test_the_notes_go_to_the_clipboard_one_by_one_and_together() -> None:
             "To bob:",
             "To carol:",
         ]
+
+
+def test_the_details_of_a_client_that_was_hit_say_so_as_its_row_does() -> None:
+    snapshot = faulted(A, B, C)
+    title, rows = rows_of(snapshot, "client", B) or ("", [])
+    states = [row.value for row in rows if isinstance(row, DetailRow) and row.label == "state"]
+    assert (title, states) == (f"Client {B.pid}", ["LOST: a fault took its contexts; the daemon says ACTIVE"])
 
 
 async def test_one_or_all_are_asked_for_by_identity_and_who_runs_on_never() -> None:
