@@ -104,9 +104,17 @@ def _made(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> tuple[Pla
 def _made_from_activity(
     options: argparse.Namespace, pipe_dirs: tuple[Path, ...]
 ) -> tuple[Plan, bool, dict[str, Any]] | int:
-    looks = _looks(options, pipe_dirs)
-    if not looks:
+    taken = _looks(options, pipe_dirs)
+    if not taken:
         raise PlanError(NO_LOOK)
+    # Not a demo's own directory, which is another one each time.
+    named = [path_text(Path(name).absolute()) for name in getattr(options, "pipe_dir", None) or ()]
+    looks = of_daemon(taken, named[0]) if len(named) == 1 else taken
+    if not any(look.clients for look in looks):
+        # Before anything of this node is asked: which GPU, and which size, is of no moment.
+        others = sorted({client.daemon for look in taken for client in look.clients})
+        left_out = f"; --pipe-dir leaves out those of {', '.join(others[:3])}" if others else ""
+        return _nothing(options, propose(looks, options.by), left_out)
     told = devices_in(looks)
     simulated: bool | None = None
     if options.sm_count_total is None:
@@ -120,12 +128,10 @@ def _made_from_activity(
     proposal = propose(looks, options.by, device)
     if simulated not in {None, proposal.simulated}:
         raise PlanError("the looks are of another node: either they or this one are simulated")
+    if not proposal.proposed:
+        return _nothing(options, proposal)
     if not options.json and options.export is None:
         _print_basis(proposal)
-    if not proposal.proposed:
-        if options.json:
-            print(json.dumps(as_json(PROPOSAL, proposal, View()), ensure_ascii=False))
-        return complain(f"no share is proposed: {proposal.too_little}", ExitStatus.REFUSED_BY_DAEMON)
     shares = proposal.shares
     limits = [share.memory for share in shares if share.memory is not None]
     made = plan_of(
@@ -136,6 +142,15 @@ def _made_from_activity(
         limits=limits if len(limits) == len(shares) else (),
     )
     return made, proposal.simulated, {"activity": proposal}
+
+
+def _nothing(options: argparse.Namespace, proposal: Proposal, more: str = "") -> int:
+    """Says that no share is proposed, and what that is based on; returns the exit status."""
+    if options.json:
+        print(json.dumps(as_json(PROPOSAL, proposal, View()), ensure_ascii=False))
+    elif options.export is None:
+        _print_basis(proposal)
+    return complain(f"no share is proposed: {proposal.too_little}{more}", ExitStatus.REFUSED_BY_DAEMON)
 
 
 def wants_measuring(options: argparse.Namespace) -> bool:
@@ -312,7 +327,7 @@ def settings_of(made: Plan) -> tuple[Any, ...]:
 
 
 def _looks(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> list[Look]:
-    """The looks: those of a file, of standard input, or taken now. Raises PlanError."""
+    """The looks, of all daemons: those of a file, of standard input, or taken now. Raises PlanError."""
     if wrong := next((name for name in _OTHERS if getattr(options, name, None)), None):
         raise PlanError(f"--from-activity gives the shares itself: leave out {_option(wrong)}")
     if options.from_activity == "":
@@ -328,8 +343,7 @@ def _looks(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> list[Loo
                 looks = list(read_looks(_lines(file), where))
         except OSError as error:
             raise PlanError(f"{where}: {error_text(error)}") from None
-    named = pipe_dirs or tuple(getattr(options, "pipe_dir", None) or ())
-    return of_daemon(looks, path_text(named[0])) if len(named) == 1 else looks
+    return looks
 
 
 def _of_looks(wanted: str | None, told: Sequence[str]) -> str | None:

@@ -162,12 +162,15 @@ def _cell(spread: Spread | None, unit: str) -> str:
 
 
 def busier(before: Use | None, after: Use | None) -> str:
-    """``SM activity was 82 % instead of 43 %``, of the first meter that tells them apart; nothing where none does."""
+    """``SM activity was 82 % instead of 43 %``, of the first meter whose figures differ,
+    and by more than chance; nothing where none does."""
     for meter in ("sm_utilization", "sm_occupancy", "dram_utilization") if before and after else ():
         one, other = (use.repeats(meter) if use else [] for use in (before, after))
         if one and other and apart(one, other):
             was, is_ = statistics.fmean(one), statistics.fmean(other)
-            return f"{METERS[meter][0]} was {is_:.0f} % instead of {was:.0f} %"
+            form = ".1f" if max(was, is_) < 10 else ".0f"  # as the table has it
+            if format(was, form) != format(is_, form):
+                return f"{METERS[meter][0]} was {is_:{form}} % instead of {was:{form}} %"
     return ""
 
 

@@ -166,7 +166,7 @@ class Proposal:
     def notes(self) -> tuple[str, ...]:
         """What has to be known of it, a sentence each."""
         found = ["Launches are not SM time: a tenant with few long kernels gets less here than it needs."]
-        if self.device is None:
+        if self.device is None and self.tenants:
             found.append("On which GPU a client was is not told: all are taken to be on the one that is divided.")
         if self.elsewhere:
             found.append(f"{_clients(self.elsewhere)} on other GPUs, or on one that is not told, left out.")
@@ -181,7 +181,7 @@ class Proposal:
         ]:
             found.append(f"{_some(missed)}: the rates leave out looks in which it was not counted.")
         if self.outside:
-            found.append(f"{self.outside} processes computed without MPS: no share reaches them.")
+            found.append(f"{plural(self.outside, 'process')} computed without MPS: no share reaches them.")
         if any(tenant.clients > 1 for tenant in self.proposed):
             found.append("A tenant's share is divided among as many clients as it had at the same time.")
         if self.daemons > 1:
@@ -346,11 +346,11 @@ def propose(looks: Sequence[Look], by: By | None = None, device: str | None = No
     names = dict.fromkeys(_whose(client, by) for client in seen)
     tenants = [_tenant(what, looks, by) for what in names]
     tenants.sort(key=lambda tenant: (-(tenant.rate_median or 0), -(tenant.rate_max or 0), tenant.what))
-    if not whole and not any(not tenant.too_little for tenant in tenants):
+    if not tenants:  # however long the looks are
+        whole = "no client of MPS is in the looks"
+    elif not whole and not any(not tenant.too_little for tenant in tenants):
         counted = any(tenant.looks for tenant in tenants)
         whole = "nobody launched enough for a share" if counted else "no client of MPS could be counted in the looks"
-        if not tenants:
-            whole = "no client of MPS is in the looks"
     return Proposal(
         by,
         len(looks),

@@ -152,6 +152,16 @@ def test_activity_of_several_devices_is_for_one_at_a_time(mpstui: Run, tmp_path:
     status, out, err = mpstui(*plan, activity(tmp_path), "--demo")
     assert (status, out, "do not say on which GPU each client was" in err) == (2, "", True)
     assert "On which GPU a client was is not told" in mpstui(*plan, tmp_path / "hour.ndjson", *SIZE)[1]
+    # Nobody is on no GPU: what is missing are clients, whatever the node has, and however short it was.
+    whole = tmp_path / "hour.ndjson"
+    status, out, err = mpstui(*plan, whole, *SIZE, "--pipe-dir", "/run/none")
+    assert (status, "in the looks; --pipe-dir leaves out those of /run/mps\n" in err) == (1, True)
+    for kept, words in ((6, ("--device", "0")), (1, ())):
+        looks = [json.loads(line) | {"processes": [], "seconds": 0} for line in whole.read_text().splitlines()]
+        whole.write_text("\n".join(json.dumps(look) for look in looks[:kept]))
+        status, out, err = mpstui(*plan, whole, "--demo", *words)
+        why = "no share is proposed: no client of MPS is in the looks\n"
+        assert (status, why in err, "On which GPU" in out) == (1, True, False), err
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,10 @@ def test_busier_is_said_of_what_tells_them_apart() -> None:
 
     assert busier(use(40, 41, 40), use(80, 81, 80)) == "SM activity was 80 % instead of 40 %"
     assert busier(use(40, 60), use(41, 70)) == ""
-    assert busier(use(50, 50), use(50, 50, dram=9.0)) == "DRAM was 9 % instead of 5 %"
+    assert busier(use(50, 50), use(50, 50, dram=9.0)) == "DRAM was 9.0 % instead of 5.0 %"
+    # Apart by less than is shown: the next meter, or nothing; small figures with the table's decimal.
+    assert busier(use(99.6, 99.6), use(99.9, 99.9)) == ""
+    assert busier(use(99.6, 99.6), use(99.9, 99.9, dram=9.0)) == "DRAM was 9.0 % instead of 5.0 %"
     assert busier(None, use(1)) == busier(use(1), None) == ""
 
 
