@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final, Literal, NamedTuple
 
 from mpstui.core.cells import gpu_label
-from mpstui.core.late import dataclass
+from mpstui.core.late import dataclass, pattern
 from mpstui.core.limits import own_memory, own_numbers
 from mpstui.core.model import (
     DEVICES_VARIABLE,
@@ -36,6 +36,9 @@ Certainty = Literal["sure", "likely", "possible"]
 _ORDER: Final[Mapping[Certainty, int]] = {"sure": 0, "likely": 1, "possible": 2}
 _SHM: Final = 64 << 20
 """Bytes of /dev/shm below which a container's is too small: Docker's own default."""
+_LEADING: Final = pattern(r"\+?0*([0-9]+)")
+_DIGITS: Final = 4
+"""Of a number of a device; one with more is of none."""
 _NO_DEVICES: Final = frozenset({"", "-1", "NoDevFiles", "void", "none"})
 _DEBUGGERS: Final = (*DEBUGGERS, "compute-sanitizer", "cuda-memcheck")
 _VARIABLE: Final = "CUDA_MPS_PIPE_DIRECTORY"
@@ -464,11 +467,15 @@ def _of_numbers(program: Program, near: Neighbour, snapshot: Snapshot) -> Iterat
         if (wrong := _is_not_there(part, count, uuids)) is not None:
             left = "CUDA leaves it out, and all that come behind it" + ("" if index else ", so that none is left")
             yield Reason(
-                "remap" if theirs is not None and part.isdecimal() else "not_visible",
+                "remap" if theirs is not None and _number(part) is not None else "not_visible",
                 "possible" if index else "sure", wrong, (*evidence, left),
                 f"Give it 0 to {count - 1}, or UUIDs of the daemon's devices." if count else "Give it UUIDs.",
             )  # fmt: skip
             return
+    if (twice := _twice(parts, uuids)) is not None:
+        left = "a device that is named twice leaves none, as PyTorch reads the variable"
+        yield Reason("not_visible", "possible", f"it names {twice} twice", (*evidence, left), "Name each device once.")
+        return
     numbers = _ordinals(own)
     if theirs is None or numbers is None:
         return
@@ -480,19 +487,41 @@ def _of_numbers(program: Program, near: Neighbour, snapshot: Snapshot) -> Iterat
         )  # fmt: skip
 
 
+def _number(part: str) -> str | None:
+    """The number that a word of CUDA_VISIBLE_DEVICES begins with, which is what CUDA is said to read of it (PyTorch
+    reads “1gpu2” as 1, and “+0” as 0); None where it begins with none."""
+    found = _LEADING.match(part)
+    return found[1] if found is not None else None
+
+
+def _twice(parts: Sequence[str], uuids: Sequence[str]) -> str | None:
+    """The device that the words name more than once, by its number or by its UUID; None where none is."""
+    seen = set()
+    for part in parts:
+        number = _number(part)
+        named = [uuid for uuid in uuids if part.startswith("GPU-") and uuid.startswith(part)]
+        one = f"device {printable(number, 48)}" if number is not None else named[0] if len(named) == 1 else None
+        if one is None:  # what comes behind a word that is none is left out
+            return None
+        if one in seen:
+            return one
+        seen.add(one)
+    return None
+
+
 def _is_not_there(part: str, count: int, uuids: Sequence[str]) -> str | None:
     """Why a word of CUDA_VISIBLE_DEVICES names no device of a daemon that has ``count``; None where it may."""
     shown = printable(part, 48)
-    if part.isascii() and part.isdecimal():
-        beyond = count and (len(part) > 4 or int(part) >= count)
-        return f"it asks for device {shown} of a daemon that has {count}" if beyond else None
+    if (number := _number(part)) is not None:
+        beyond = count and (len(number) > _DIGITS or int(number) >= count)
+        return f"it asks for device {printable(number, 48)} of a daemon that has {count}" if beyond else None
     if part.startswith("GPU-"):
         known = [uuid for uuid in uuids if uuid.startswith("GPU-")] if len(uuids) >= count else []
-        return (
-            f"it asks for {shown}, which is no device of the daemon"
-            if known and not any(uuid.startswith(part) for uuid in known)
-            else None
-        )
+        like = sum(uuid.startswith(part) for uuid in known)
+        if not known or like == 1:
+            return None
+        why_not = f"with which {like} devices of the daemon begin" if like else "which is no device of the daemon"
+        return f"it asks for {shown}, {why_not}"
     if not part or part.startswith("MIG-"):
         return None
     return f"it asks for “{shown}”, which is neither a number nor a UUID"

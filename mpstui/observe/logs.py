@@ -261,17 +261,29 @@ _SERVERS_LIMIT: Final = 64
 
 def server_logs(log_dir: Path, owners: Owners | None = None) -> list[Path]:
     """Where the servers of a daemon of protocol 3 write, each in a directory of its name, as is documented; a directory
-    that is none of ``owners``' is none of theirs, and one with a control.log is another daemon's."""
-    names = []
+    that is none of ``owners``' is none of theirs, and one with a control.log is another daemon's. Servers that are gone
+    leave theirs: of many those are told that were written to last, so that none of a server that runs is left out."""
+    found = []
     try:
         with os.scandir(log_dir) as entries:
             for each in entries:
-                theirs = owners is None or each.stat(follow_symlinks=False).st_uid in owners
+                folder = each.stat(follow_symlinks=False)
+                theirs = owners is None or folder.st_uid in owners
                 if theirs and NAME.fullmatch(each.name) and each.is_dir(follow_symlinks=False):
-                    names += [] if is_there(log_dir / each.name / CONTROL_LOG) else [each.name]
+                    log = log_dir / each.name / SERVER_LOG
+                    if not is_there(log_dir / each.name / CONTROL_LOG):
+                        found.append((_written(log, folder.st_mtime_ns), log))
     except OSError:
         return []
-    return [log_dir / name / SERVER_LOG for name in sorted(names)[:_SERVERS_LIMIT]]
+    return sorted(log for _, log in sorted(found, reverse=True)[:_SERVERS_LIMIT])
+
+
+def _written(log: Path, otherwise: int) -> int:
+    """When it was written to last, by its own clock; ``otherwise`` where it is still to come."""
+    try:
+        return os.lstat(log).st_mtime_ns
+    except OSError:
+        return otherwise
 
 
 def last_change(folder: Path) -> int | None:

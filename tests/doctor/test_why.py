@@ -127,6 +127,19 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "no device of the daemon's": (
         "not_visible", "sure", {"changed": {"environment": {"CUDA_VISIBLE_DEVICES": "GPU-deadbeef"}}},
     ),
+    "a device named twice": (
+        "not_visible", "possible", {"changed": {"environment": {"CUDA_VISIBLE_DEVICES": "0, +0"}}},
+    ),
+    "a device named by its UUID and the beginning of it": (
+        "not_visible", "possible", {"changed": {"environment": {"CUDA_VISIBLE_DEVICES": "GPU-0,GPU-"}}},
+    ),
+    "a beginning of several": (
+        "not_visible", "sure",
+        {
+            "changed": {"environment": {"CUDA_VISIBLE_DEVICES": "GPU-"}},
+            "daemon": {"ordinals": {"0": "GPU-0", "1": "GPU-1"}},
+        },
+    ),
     "no number and no UUID": (
         "not_visible", "sure", {"changed": {"environment": {"CUDA_VISIBLE_DEVICES": "cuda:0"}}},
     ),
@@ -176,9 +189,10 @@ def test_who_looks_in_a_server_s_or_a_namespace_s_directory_looks_for_its_daemon
         assert [reason.code for reason in told({"pipe": pipe}).reasons] == ["no_daemon"]
 
 
-@pytest.mark.parametrize("visible", ["0", "GPU-0", "GPU", "MIG-1/2/3", "0,"])
+@pytest.mark.parametrize("visible", ["0", "GPU-0", "GPU", "MIG-1/2/3", "0,", "+0", "00", "0gpu2"])
 def test_a_device_that_may_be_there_is_no_reason(visible: str) -> None:
-    """``GPU-0`` may be no UUID's beginning alone; of a MIG instance nothing is known; an empty word ends the list."""
+    """``GPU-0`` may be no UUID's beginning alone; of a MIG instance nothing is known; an empty word ends the list; of
+    a word that begins with a number CUDA is said to read that."""
     found = told(changed={"environment": {"CUDA_VISIBLE_DEVICES": visible}}, gpu={"mig": False})
     assert [reason.code for reason in found.reasons if reason.certainty == "sure"] == (
         ["not_visible"] if visible == "GPU" else []

@@ -8,7 +8,7 @@ import os
 import pytest
 
 from mpstui.observe import logs
-from mpstui.observe.logs import HISTORY_BYTES, LINE_BYTES, LogTail, LogWatch
+from mpstui.observe.logs import HISTORY_BYTES, LINE_BYTES, LogTail, LogWatch, server_logs
 
 
 def test_whole_lines_only(tmp_path):
@@ -275,3 +275,18 @@ def test_several_servers_of_one_daemon_have_logs_of_their_own(tmp_path):
     assert [(e.kind, e.server_pid, e.pid) for _, e in watch.poll()] == [("client_connected", 71, 8)]
     assert tmp_path / "serving" / "server.log" in watch.paths
     watch.close()
+
+
+def test_servers_that_are_gone_crowd_out_none_that_runs(tmp_path):
+    """Each leaves its directory: by their names alone the first 64 were read, and the others left out in silence."""
+    for number in range(80):
+        (tmp_path / f"gone{number}").mkdir()
+        (tmp_path / f"gone{number}" / "server.log").touch()
+        os.utime(tmp_path / f"gone{number}" / "server.log", (1000 + number, 1000 + number))
+    for name in ("training", "comes"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "training" / "server.log").touch()
+    found = [log.parent.name for log in server_logs(tmp_path, frozenset({os.getuid()}))]
+    assert {"training", "comes", "gone79"} <= set(found)
+    assert "gone0" not in found
+    assert len(found) == 64
