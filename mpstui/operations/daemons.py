@@ -278,17 +278,25 @@ class StartDaemon(Operation):
         changed, trouble = await _set_modes(work, wanted)
         if trouble is not None:
             text = f"no daemon was started: the compute mode of {trouble}"
-            return Result(work.request, ExitStatus.REFUSED_BY_DAEMON, text, await self._back(work, before, changed))
+            back = await self._back(work, spec, before, changed)
+            return Result(work.request, ExitStatus.REFUSED_BY_DAEMON, text, back)
         started = await asyncio.to_thread(lambda: asyncio.run(start(spec, binary, progress=tell)))
         details = (*_said(changed), *forgotten, *started.details)
         if not started.done:  # what was changed for it is given back
-            details = (*started.details, *await self._back(work, before, changed))
+            details = (*started.details, *await self._back(work, spec, before, changed))
         return Result(work.request, started.status, started.message, details, outcome=started)
 
-    async def _back(self, work: Work, before: Mapping[str, str], changed: Collection[str]) -> tuple[str, ...]:
-        """What was set is set back, and said."""
+    async def _back(
+        self, work: Work, spec: DaemonSpec, before: Mapping[str, str], changed: Collection[str]
+    ) -> tuple[str, ...]:
+        """What was set is set back, and said; not where somebody else's start was the first there meanwhile, as that
+        daemon was to have it too, and its stop gives it back."""
         from mpstui.daemons.modes import keep_modes
+        from mpstui.daemons.start import taken
 
+        if changed and await asyncio.to_thread(taken, spec) is not None:
+            text = "compute mode stays EXCLUSIVE_PROCESS, as another daemon was started there meanwhile"
+            return tuple(f"{uuid}: {text}" for uuid in changed)
         back, trouble = await _set_modes(work, {uuid: before[uuid] for uuid in changed})
         # What was not set at all is not remembered either: who makes it exclusive by hand later meant that.
         as_before = {u for u, mode in before.items() if mode != _TO_EXCLUSIVE and (u in back or u not in changed)}

@@ -170,6 +170,25 @@ def test_one_that_cannot_be_set_gives_the_others_back_and_leaves_no_memory(
     assert (place.daemon_pid, modes(place), modes_before()) == (None, ["Default"] * 2, {})
 
 
+def test_of_two_starts_at_once_the_later_one_leaves_the_mode_to_the_first(
+    mpstui: Mpstui, place: SimNode, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """nvidia-smi takes a second: it was set back from under the daemon of the first, which had asked for it too."""
+    real, at = SimNvml.set_compute_mode, ["--pipe-dir", str(place.pipe_dir), "--log-dir", str(place.log_dir)]
+
+    def overtaken(self: SimNvml, uuid: str, mode: str) -> str | None:
+        if place.daemon_pid is None:
+            assert mpstui("daemon", "start", "--exclusive", "--yes", *at).status == 0
+        return real(self, uuid, mode)
+
+    monkeypatch.setattr(SimNvml, "set_compute_mode", overtaken)
+    assert main(["daemon", "start", "--exclusive", "--yes", *at]) == 6
+    assert "compute mode stays EXCLUSIVE_PROCESS, as another daemon" in "".join(capsys.readouterr())
+    assert modes(place) == ["Exclusive_Process"] * 2
+    told = mpstui("daemon", "stop", "--exclusive", "--yes", *at[:2])
+    assert (told.status, modes(place), modes_before()) == (0, ["Default"] * 2, {}), told
+
+
 def test_read_only_sets_nothing(mpstui: Mpstui, place: SimNode) -> None:
     told = mpstui("daemon", "start", "--exclusive", "--yes", "--pipe-dir", place.pipe_dir, "--read-only")
     assert told.status != 0
