@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from mpstui.core.text import printable
 from mpstui.export.metrics import Metrics
@@ -31,6 +32,16 @@ _PLAIN: Final = "text/plain; charset=utf-8"
 _PAGE: Final = b'<!doctype html><title>mpstui exporter</title><p><a href="/metrics">Metrics</a>\n'
 
 Answer = tuple[int, str, bytes]
+
+
+class _Handshakes(ssl.SSLContext):
+    """Makes each connection with the certificates as they are then: where handshakes fail, as with an outdated one, no
+    request comes at which a change would be seen."""
+
+    in_force: Callable[[], ssl.SSLContext]
+
+    def wrap_bio(self, *arguments: Any, **named: Any) -> ssl.SSLObject:
+        return self.in_force().wrap_bio(*arguments, **named)
 
 
 class MetricsServer:
@@ -73,11 +84,23 @@ class MetricsServer:
             writer.transport.abort()
 
     async def _listen(self, listening: socket.socket) -> asyncio.Server:
-        tls = self._rules.tls
-        seconds = None if tls is None else REQUEST_SECONDS
+        tls = seconds = None
+        if self._rules.tls is not None:
+            tls, seconds = _Handshakes(ssl.PROTOCOL_TLS_SERVER), REQUEST_SECONDS
+            tls.in_force = self._certificates
         return await asyncio.start_server(
             self._serve, sock=listening, ssl=tls, ssl_handshake_timeout=seconds, limit=REQUEST_BYTES, backlog=128
         )
+
+    def _certificates(self) -> ssl.SSLContext:
+        self._reload()
+        if self._rules.tls is None:
+            raise ssl.SSLError("there is no certificate")  # not so: TLS is given up at a start only
+        return self._rules.tls
+
+    def _reload(self) -> None:
+        if (trouble := self._rules.reload()) is not None:
+            self._complain(trouble)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while len(self._open) >= CONNECTIONS:
@@ -123,8 +146,7 @@ class MetricsServer:
         await asyncio.wait_for(writer.wait_closed(), ANSWER_SECONDS)
 
     async def _answer(self, method: str, path: str, headers: Mapping[str, str]) -> Answer:
-        if (trouble := self._rules.reload()) is not None:
-            self._complain(trouble)
+        self._reload()
         if not self._rules.in_time():
             return _text(429, "too many requests")
         authorization = headers.get("authorization", "")

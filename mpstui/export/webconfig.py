@@ -68,10 +68,13 @@ class WebConfig:
     """Seconds between two requests, 0: no limit."""
     burst: int = 1
 
-    def load_certificate(self, context: ssl.SSLContext) -> None:
-        """Raises WebConfigError."""
+    def context(self) -> ssl.SSLContext | None:
+        """For connections; None without TLS. Raises WebConfigError."""
         if self.cert is None or self.key is None:
-            raise WebConfigError("there is no certificate")
+            return None
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version, context.maximum_version = self.versions
+        context.verify_mode = self.client_auth
         for path in self.files():  # a FIFO would be waited for, and every scrape with it
             if path.exists() and not path.is_file():
                 raise WebConfigError(f"the certificate cannot be used: {path_text(path)} is not a file")
@@ -83,15 +86,6 @@ class WebConfig:
             text = error_text(error) if isinstance(error, OSError) else str(error)
             names = f"{path_text(self.cert)}, {path_text(self.key)}"
             raise WebConfigError(f"the certificate cannot be used ({names}): {printable(text, 200)}") from None
-
-    def context(self) -> ssl.SSLContext | None:
-        """For the listening socket; None without TLS. Raises WebConfigError."""
-        if self.cert is None:
-            return None
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version, context.maximum_version = self.versions
-        context.verify_mode = self.client_auth
-        self.load_certificate(context)
         return context
 
     def files(self) -> tuple[Path, ...]:
@@ -199,14 +193,17 @@ class WebRules:
     def __init__(self, path: Path | None) -> None:
         self.path = path
         self.config = WebConfig() if path is None else load(path)
-        self.tls = self.config.context()
+        self._files = self.config.files()
+        """Of what was read last, be it right or not."""
         self._stamps = self._stamped()
+        self.tls = self.config.context()
+        """For connections that are made from now on; another one after each change."""
         self._passwords: dict[bytes, bool] = {}
         self._tokens, self._filled = float(self.config.burst), time.monotonic()
 
     def _stamped(self) -> tuple[object, ...]:
         stamps: list[object] = []
-        for path in () if self.path is None else (self.path, *self.config.files()):
+        for path in () if self.path is None else (self.path, *self._files):
             try:
                 told = os.stat(path)
                 stamps.append((told.st_mtime_ns, told.st_ino, told.st_size))
@@ -221,19 +218,18 @@ class WebRules:
         self._stamps = stamps
         try:
             config = load(self.path)
+            self._files = config.files()
+            self._stamps = (*stamps[:1], *self._stamped()[1:])
             if (config.cert is None) is not (self.tls is None):
                 raise WebConfigError("TLS is turned on and off at a start only")
             if self.config.users and not config.users:  # as in a file that is half written
                 raise WebConfigError("passwords are given up at a start only")
-            if self.tls is not None:
-                config.context()  # whether it can be used at all
-                config.load_certificate(self.tls)
-                self.tls.verify_mode = config.client_auth
-                self.tls.minimum_version, self.tls.maximum_version = config.versions
+            if config.client_auth < self.config.client_auth == ssl.CERT_REQUIRED:
+                raise WebConfigError("certificates of clients are given up at a start only")
+            self.tls = config.context()  # a new one: an authority that was taken out is believed no more
         except WebConfigError as error:
             return f"{path_text(self.path)}: {error}; what was read before stays in force"
         self.config, self._passwords = config, {}
-        self._stamps = self._stamped()
         return None
 
     def allows(self, authorization: str) -> bool | None:

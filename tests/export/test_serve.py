@@ -205,14 +205,22 @@ def test_a_rate_is_kept(start: Start, tmp_path: Path) -> None:
     assert [node.get()[0] for _ in range(5)] == [200, 200, 200, 429, 429]
 
 
+TLS = "tls_server_config: {cert_file: cert.pem, key_file: key.pem}\n"
+
+
+def make_certificate(folder: Path) -> None:
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+         "-keyout", "key.pem", "-out", "cert.pem",
+         "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"],
+        cwd=folder, check=True, capture_output=True, timeout=120,
+    )  # fmt: skip
+
+
 @pytest.fixture
 def certificate(tmp_path: Path) -> Path:
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "key.pem", "-out", "cert.pem",
-         "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"],
-        cwd=tmp_path, check=True, capture_output=True, timeout=120,
-    )  # fmt: skip
-    (tmp_path / "web.yml").write_text("tls_server_config: {cert_file: cert.pem, key_file: key.pem}\n")
+    make_certificate(tmp_path)
+    (tmp_path / "web.yml").write_text(TLS)
     return tmp_path / "web.yml"
 
 
@@ -236,8 +244,51 @@ def test_a_certificate_of_the_client_is_asked_for(start: Start, certificate: Pat
     trusted = ssl.create_default_context(cafile=folder / "cert.pem")
     with pytest.raises((OSError, http.client.HTTPException)):
         node.get(tls=trusted)
-    trusted.load_cert_chain(folder / "cert.pem", folder / "key.pem")
-    assert node.get(tls=trusted)[0] == 200
+    shown = ssl.create_default_context(cafile=folder / "cert.pem")
+    shown.load_cert_chain(folder / "cert.pem", folder / "key.pem")
+    assert node.get(tls=shown)[0] == 200
+    whole = certificate.read_text()
+    for half_written in (TLS, TLS + "basic_auth_users:\n"):
+        certificate.write_text(half_written)
+        assert node.get(tls=shown)[0] == 200
+        assert "certificates of clients are given up at a start only" in node.said[-1]
+        with pytest.raises((OSError, http.client.HTTPException)):
+            node.get(tls=trusted)
+    certificate.write_text(whole)
+
+
+def test_a_certificate_that_nobody_took_is_replaced_while_it_runs(start: Start, certificate: Path) -> None:
+    """Whoever scrapes ends the handshake with an outdated one; nor has one that is no more believed a say."""
+    folder = certificate.parent
+    certificate.write_text(
+        f"{TLS.rstrip()[:-1]}, client_ca_file: ca.pem, client_auth_type: RequireAndVerifyClientCert}}\n"
+    )
+    first, second = ((folder / name).read_bytes() for name in ("cert.pem", "key.pem"))
+    (folder / "ca.pem").write_bytes(first)
+    node = start(certificate)
+    before = ssl.create_default_context(cafile=folder / "cert.pem")
+    before.load_cert_chain(folder / "cert.pem", folder / "key.pem")
+    assert node.get(tls=before)[0] == 200
+    make_certificate(folder)
+    (folder / "ca.pem").write_bytes((folder / "cert.pem").read_bytes())
+    after = ssl.create_default_context(cafile=folder / "cert.pem")
+    after.load_cert_chain(folder / "cert.pem", folder / "key.pem")
+    assert node.get(tls=after)[0] == 200
+    assert node.said == []
+    (folder / "old.pem").write_bytes(first + second)
+    after.load_cert_chain(folder / "old.pem")
+    with pytest.raises((OSError, http.client.HTTPException)):
+        node.get(tls=after)
+    certificate.write_text(TLS.replace("cert.pem", "later.pem").rstrip()[:-1] + certificate.read_text()[len(TLS) - 2 :])
+    with pytest.raises((OSError, http.client.HTTPException)):
+        node.get(tls=ssl.create_default_context(cafile=folder / "ca.pem"))
+    assert "later.pem" in node.said[-1]
+    make_certificate(folder)
+    (folder / "later.pem").write_bytes((folder / "cert.pem").read_bytes())
+    (folder / "ca.pem").write_bytes((folder / "cert.pem").read_bytes())
+    last = ssl.create_default_context(cafile=folder / "later.pem")
+    last.load_cert_chain(folder / "later.pem", folder / "key.pem")
+    assert node.get(tls=last)[0] == 200
 
 
 @pytest.mark.parametrize(
