@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
 from prometheus_client.parser import text_string_to_metric_families as parsed
 from prometheus_client.samples import Sample
@@ -291,9 +293,31 @@ def test_both_forms_say_the_same() -> None:
     assert value(samples(metrics), "mps_daemon_last_answer_timestamp_seconds") == NOW
 
 
+EVIL = client(0, user='x"} 1\nmps_daemon_up{a="', container='docker:\\"\n#', command="\x1b]52;")
+
+
+@pytest.mark.parametrize("accept", ["", OPEN])
+def test_the_text_is_what_prometheus_own_library_writes(accept: str) -> None:
+    for snapshot in (rich(), one_daemon(servers=(server(clients=(EVIL,)),)), None):
+        metrics, registry = Metrics(per_process=True), CollectorRegistry(auto_describe=False)
+        if snapshot is not None:
+            metrics.take(snapshot, NOW - 9)
+        metrics.watched(NOW, 3, {("/tmp/mps_0", "server.log"): 7 << 30})
+        registry.register(metrics)
+        assert metrics.rendered(accept)[1] == choose_encoder(accept)[0](registry)
+
+
+def test_whatever_versions_are_asked_for_two_texts_are_kept() -> None:
+    """Each one more would be made anew and kept: as long as the node stands still, without an end."""
+    metrics = Metrics()
+    metrics.take(rich(), NOW)
+    asked = (*(f"application/openmetrics-text; version=1.0.{n}" for n in range(9)), "text/plain; version=1.0.0", "*/*")
+    odd = [f"application/openmetrics-text; version={n}" for n in ("abc", "", "9" * 6000, "1.0.0\nX-Evil: 1")]
+    assert len({id(metrics.rendered(accept)[1]) for accept in (*asked, *odd)}) == 2
+
+
 def test_what_a_client_writes_cannot_forge_a_series() -> None:
-    evil = client(0, user='x"} 1\nmps_daemon_up{a="', container='docker:\\"\n#', command="\x1b]52;")
-    found = told(one_daemon(servers=(server(clients=(evil,)),)), per_process=True)
+    found = told(one_daemon(servers=(server(clients=(EVIL,)),)), per_process=True)
     assert len(names(found, "mps_daemon_up")) == 1
     assert "\x1b" not in "".join(v for s in found for v in s.labels.values())
 
