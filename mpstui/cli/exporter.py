@@ -19,7 +19,7 @@ from mpstui import api
 from mpstui.cli.arguments import between, whole
 from mpstui.cli.output import complain, unheard
 from mpstui.core.model import Snapshot
-from mpstui.core.text import error_text, path_text, printable
+from mpstui.core.text import UNKNOWN, error_text, path_text, printable
 from mpstui.operations.types import ExitStatus
 
 if TYPE_CHECKING:
@@ -84,7 +84,8 @@ def exporter(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
     except ImportError as error:
         from mpstui.extras import how_to_install
 
-        missing = f"the exporter needs the package {error.name}: {how_to_install('exporter')}"
+        package = (error.name or UNKNOWN).partition(".")[0]
+        missing = f"the exporter needs the package {package}: {how_to_install('exporter')}"
         return complain(missing, ExitStatus.USAGE)
     from mpstui.cli.screen import one_heap
 
