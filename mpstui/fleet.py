@@ -316,11 +316,11 @@ class Prometheus:
             }
             series = self.ask("query_range", values)
             line: list[float | None] = [None] * (points + 1)
-            for each in series[:1]:
-                for pair in each.get("values", ()) if isinstance(each, dict) else ():
-                    value = _number(pair)
-                    if value is not None:
-                        line[min(points, max(0, round((float(pair[0]) - end + seconds) / step)))] = value
+            pairs = series[0].get("values") if series and isinstance(series[0], dict) else None
+            for pair in pairs if isinstance(pairs, list) else ():
+                value = _number(pair)
+                if value is not None:
+                    line[min(points, max(0, round((float(pair[0]) - end + seconds) / step)))] = value
             told[name] = line
         return told
 
@@ -448,12 +448,12 @@ def _samples(result: Sequence[Any]) -> Iterable[tuple[dict[str, str], float]]:
 
 
 def _number(pair: Any) -> float | None:
+    """The value of a time and a value; None where either is none."""
     try:
-        float(pair[0])
-        value = float(pair[1])
-    except (TypeError, ValueError, IndexError, KeyError):
+        when, value = float(pair[0]), float(pair[1])
+    except (TypeError, ValueError, OverflowError, IndexError, KeyError):
         return None
-    return value if math.isfinite(value) and 0 <= value < _LARGEST else None
+    return value if math.isfinite(when) and 0 <= value < _LARGEST else None
 
 
 def _made(name: str, told: Mapping[str, Any], now: float) -> FleetNode:

@@ -7,6 +7,7 @@ import asyncio
 import http.server
 import inspect
 import json
+import math
 import os
 import re
 import shutil
@@ -429,6 +430,9 @@ def test_samples_that_lie_are_left_out(lying: Any) -> None:
         {"metric": {"Hostname": "n3"}, "value": [1, "1e300"]},
         {"metric": {"Hostname": "n4"}, "value": None},
         {"metric": {"Hostname": "n5"}, "value": [1, "-1"]},
+        {"metric": {"Hostname": "n6"}, "value": [1, 10**400]},
+        {"metric": {"Hostname": "n7"}, "value": [10**400, "1"]},
+        {"metric": {"Hostname": "n8"}, "value": [math.inf, "1"]},
         {"metric": 5, "value": [1, "1"]},
         "x",
         None,
@@ -440,6 +444,13 @@ def test_samples_that_lie_are_left_out(lying: Any) -> None:
     )
     assert late.read_at == NOW
     assert as_json(NODE, late, View())["read_at"]
+
+
+@pytest.mark.parametrize("when", [math.inf, -math.inf, math.nan, 10**400, "1e400", None])
+def test_times_that_lie_are_left_out_of_a_history(lying: Any, when: object) -> None:
+    for values in ([[when, "1"], [NOW, "7"]], when):
+        told = Prometheus(lying({"data": {"result": [{"metric": {}, "values": values}]}})).history("n", 3600)
+        assert {value for line in told.values() for value in line} <= {None, 7.0}
 
 
 @pytest.mark.parametrize("number", [10**400, -1, 1 << 62, True, 1.5, "9"])
