@@ -3,6 +3,7 @@ for whatever is wrong in them."""
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
 import re
@@ -622,7 +623,7 @@ def _read_toml(path: Path, *, of_root: bool = False, shipped: bool = False) -> d
                 raise _BadFileError("must be root's, and nobody else may write it")
             if not (of_root or shipped) and found.st_uid not in {0, os.geteuid()}:
                 raise _StrangersError(f"belongs to {user_name(found.st_uid)}")
-            raw = file.read(FILE_LIMIT + 1)
+            raw = file.read(FILE_LIMIT + 1).removeprefix(codecs.BOM_UTF8)
     except FileNotFoundError:
         raise
     except OSError as error:

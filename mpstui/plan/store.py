@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import stat
 import tempfile
@@ -51,7 +52,7 @@ def read(name: str, folder: Path | None = None) -> tuple[Profile, str]:
         with open(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise ProfileError(f"{where}: is not a file")
-            raw = file.read(_LIMIT + 1)
+            raw = file.read(_LIMIT + 1).removeprefix(codecs.BOM_UTF8)
     except FileNotFoundError:
         present = ", ".join(names(folder)) or "none"
         raise ProfileError(f"there is no profile “{name}”; there are: {present} (in {where})") from None

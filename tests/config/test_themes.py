@@ -149,6 +149,8 @@ def test_files_that_are_no_files_are_messages(tmp_path):
     assert len(messages) == 7
     assert any("already a theme named “mpstui-dark”" in message for message in messages)
     assert any("is not UTF-8 in line 1" in message for message in messages)
+    (tmp_path / "mark.toml").write_bytes(b"\xef\xbb\xbf" + GOOD.encode())
+    assert "mark" in {spec.name for spec in load_themes(tmp_path)[0]}
     assert all("\x1b" not in message for message in messages)
 
 

@@ -220,6 +220,8 @@ def test_the_store(tmp_path: Path) -> None:
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "mark.toml").write_text("\ufeff" + GOOD, encoding="utf-8")  # as some editors begin a file
+    assert store.read("mark", tmp_path)[0] == parse(GOOD)
     os.mkfifo(tmp_path / "pipe.toml")
     (tmp_path / "folder.toml").mkdir()
     (tmp_path / "latin.toml").write_bytes(b"schema = 1\n# \xe9\n")

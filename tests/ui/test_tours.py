@@ -81,6 +81,9 @@ def test_a_binding_that_there_is_not_is_refused_with_its_line_and_a_character_of
 def test_files_that_cannot_be_read(tmp_path: Any) -> None:
     (tmp_path / "bad.toml").write_bytes(b'[[step]]\ncaption = "\xff"')
     (tmp_path / "large.toml").write_bytes(b"#" * 70000)
+    # Some editors begin a file with a mark of its encoding.
+    (tmp_path / "mark.toml").write_bytes(b'\xef\xbb\xbf[[step]]\ncaption = "A."')
+    assert read(f"{tmp_path}/mark.toml").steps[0].caption == "A."
     for name, told in {
         "none": "there is no tour “none”; there are: fault, limits",
         f"{tmp_path}/none.toml": "No such file",

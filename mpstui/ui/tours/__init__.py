@@ -5,6 +5,7 @@ A step is a caption, keys that are pressed for the reader, and a condition to wa
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
 import stat
@@ -153,7 +154,7 @@ def read(name: str, bindings: Callable[[], Collection[str]] | None = None) -> To
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise TourError(f"{where}: is not a file")
-            raw = file.read(_LIMIT + 1)
+            raw = file.read(_LIMIT + 1).removeprefix(codecs.BOM_UTF8)
     except OSError as error:
         raise TourError(f"{where}: {error_text(error)}") from None
     if len(raw) > _LIMIT:
