@@ -432,9 +432,9 @@ def device_ordinal(daemon: Daemon, device: str | None) -> str:
     if daemon.own_numbers:
         if device is not None and is_own_number(device.strip()):
             return device.strip()
-        which = repr(device.strip()) if device is not None and device.strip() else "is meant"
+        which = f"{device.strip()!r} is" if device is not None and device.strip() else "is meant"
         raise Refused(
-            f"which device {which} is cannot be asked, since device_query is {daemon.lacking('device_query')}: give "
+            f"which device {which} cannot be asked, since device_query is {daemon.lacking('device_query')}: give "
             "the daemon's own number of it, as 0, or start the daemon with UUIDs (mpstui daemon start --device)",
             ExitStatus.USAGE,
         )

@@ -350,6 +350,21 @@ async def test_many_devices_scroll_in_the_chooser():
     assert runner.requests[0].device == "GPU-00000015"
 
 
+async def test_of_a_driver_without_device_query_the_daemons_numbers_are_chosen():
+    """With 535 to 555 the form had no device to choose, so that no memory limit could be set by keys."""
+    snapshot = node()
+    told = {"ordinals": {}, "lacks": frozenset({"device_query"}), "driver": "550.163.01"}
+    old = dataclasses.replace(snapshot, daemons=(dataclasses.replace(snapshot.daemons[0], **told),))
+    runner, host = opened(MEMORY, old, device=UUIDS[1])
+    async with host.run_test(size=(80, 24)) as pilot:
+        await pilot.press("4", "G", "shift+tab", "down")
+        assert "as the daemon counts" in text_of(host)
+        assert "which GPU that is cannot be asked" in " ".join(text(host, "warnings").split())
+        await pilot.press("enter", "enter", "tab", "enter")
+        await until(pilot, lambda: runner.requests)
+    assert runner.requests[0].device == "1"
+
+
 async def test_a_screen_of_five_rows_does_not_crash():
     _runner, host = opened(MEMORY)
     async with host.run_test(size=(20, 5)) as pilot:

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from mpstui.core.cells import client_line
 from mpstui.core.model import Client, Daemon, ProcessKey, Server, Snapshot
-from mpstui.core.text import UNKNOWN, path_text
+from mpstui.core.text import UNKNOWN, is_own_number, path_text
 from mpstui.operations.operation import Operation
 
 _MOST: Final = 30
@@ -126,6 +126,8 @@ def _arguments(name: str, rest: str, operation: Operation, daemon: Daemon | None
             continue
         elif word.startswith("gpu") and "device" in kinds and daemon and word[3:] in daemon.ordinals:
             made = made._replace(device=daemon.ordinals[word[3:]])
+        elif word.startswith("gpu") and "device" in kinds and daemon and daemon.own_numbers and is_own_number(word[3:]):
+            made = made._replace(device=word[3:])
         elif kinds & {"value", "choice"} and not made.value:
             made = made._replace(value=word)
         else:

@@ -134,6 +134,9 @@ class ChangeForm(ActionDialog):
 
     def _devices(self) -> list[Choice]:
         daemon = self.snapshot.daemon(self.pipe_dir)
+        if daemon is not None and daemon.own_numbers:
+            counted = range(len(self.snapshot.devices) or 1)
+            return [Choice(str(number), str(number), "as the daemon counts") for number in counted]
         choices = []
         for ordinal, uuid in (daemon.ordinals if daemon else {}).items():
             device = self.snapshot.device(uuid)
