@@ -11,6 +11,7 @@ from pathlib import Path
 from mpstui import api
 from mpstui.cli.output import NO_DAEMON, agreed, complain, meant, print_json, print_result, state_text, tell
 from mpstui.cli.verbs import draft
+from mpstui.core.cells import client_line
 from mpstui.core.model import Daemon, ProcessKey, Snapshot
 from mpstui.core.text import path_text, plural
 from mpstui.core.trust import NotNamedError
@@ -103,6 +104,11 @@ def _end_each(operation: Operation, options: argparse.Namespace, node: api.Node,
         for daemon in daemons
         for client in selection.clients(daemon)
     ]
+    others = tuple(
+        f"{client_line(client)} began after the file was written: it has the number of one that is gone; not touched"
+        for daemon in daemons
+        for client in selection.reused(daemon)
+    )
     silent = [d for d in daemons if d.runs and not d.answers]
     if not requests:
         if silent or not any(daemon.runs for daemon in daemons):
@@ -114,10 +120,10 @@ def _end_each(operation: Operation, options: argparse.Namespace, node: api.Node,
                 text = f"whether {clients} belong{'s' if count == 1 else ''} to {selection} is not known here"
                 raise Refused(f"{text}: {why}; nothing was sent", ExitStatus.NO_ANSWER)
         asked = draft_of._replace(pipe_dir=daemons[0].pipe_dir)
-        return Result(asked, ExitStatus.DONE, f"no client is in {selection}: nothing was sent")
+        return Result(asked, ExitStatus.DONE, f"no client is in {selection}: nothing was sent", others)
     if not options.yes:
         _ask_for_all(operation, requests, node, snapshot)
-    details: list[str] = []
+    details = [*others]
     worst, left_over = None, len(requests)
     for request in requests:
         left_over -= 1

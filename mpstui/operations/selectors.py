@@ -19,6 +19,8 @@ from mpstui.observe.trusted import NotTrustedError, open_trusted
 from mpstui.operations.check import Refused
 from mpstui.operations.types import SELECTORS, ExitStatus
 
+_CLOCKS_DIFFER: Final = 60.0
+"""Seconds. When a process began is counted from the boot, and a file may be on another machine's disk."""
 _PID_FILE_LIMIT: Final = 1 << 16
 _PIDS: Final = pattern(rb"[0-9]{1,10}")
 _ID: Final = pattern(r"\S{1,300}")
@@ -35,6 +37,8 @@ class Selection(NamedTuple):
     """``job:slurm:123``: for ``Request.within``, by which it is checked again when each of them is ended."""
     pids: frozenset[int] = frozenset()
     """Of a file of PIDs."""
+    written: float | None = None
+    """When that file was written to last, seconds since the epoch."""
 
     def __str__(self) -> str:
         return _words(self.within)
@@ -42,8 +46,17 @@ class Selection(NamedTuple):
     def clients(self, daemon: Daemon) -> list[Client]:
         """The clients of a daemon that belong to it, by the kernel's word of now."""
         if self.within.startswith("pid_file:"):
-            return [client for client in daemon.clients() if client.pid in self.pids]
+            return [each for each in daemon.clients() if each.pid in self.pids and not self._began_later(each)]
         return [client for client in daemon.clients() if _is_within(self.within, client, daemon.simulated)]
+
+    def reused(self, daemon: Daemon) -> list[Client]:
+        """The clients that have a number of the file and began after it was written: whoever wrote it cannot have meant
+        them."""
+        return [each for each in daemon.clients() if each.pid in self.pids and self._began_later(each)]
+
+    def _began_later(self, client: Client) -> bool:
+        began = client.start_time
+        return self.written is not None and began is not None and began > self.written + _CLOCKS_DIFFER
 
     def unknown(self, daemon: Daemon) -> tuple[int, str]:
         """Of how many clients it is not known here whether they belong to it, and why; 0 where it can of all."""
@@ -63,7 +76,8 @@ class Selection(NamedTuple):
 def select(kind: str, name: str) -> Selection:
     """``kind`` is one of ``SELECTORS``. Raises Refused where it can name nothing, or somebody else may write the
     file."""
-    return Selection(_within(kind, name), pids_in(Path(name)) if kind == "pid_file" else frozenset())
+    within = _within(kind, name)
+    return Selection(within, *pids_in(Path(name))) if kind == "pid_file" else Selection(within)
 
 
 def _within(option: str, text: str) -> str:
@@ -115,9 +129,9 @@ def _all_below_root(found: tuple[Cgroup, ...]) -> bool:
     return bool(found) and all(".." not in each.path.split("/") for each in found)
 
 
-def pids_in(file: Path) -> frozenset[int]:
-    """The process ids in a file, one a line or with spaces between. Raises Refused where somebody else may write to it:
-    whoever can would choose whose work is ended."""
+def pids_in(file: Path) -> tuple[frozenset[int], float]:
+    """The process ids in a file, one a line or with spaces between, and when it was written to last, in seconds since
+    the epoch. Raises Refused where somebody else may write to it: whoever can would choose whose work is ended."""
     shown = path_text(file)
     try:
         fd = open_trusted(file.absolute(), os.O_RDONLY, {0, os.geteuid()})
@@ -126,13 +140,13 @@ def pids_in(file: Path) -> frozenset[int]:
     except OSError as error:
         raise Refused(f"--pid-file {shown}: {error.strerror}", ExitStatus.USAGE) from None
     try:
-        raw = os.read(fd, _PID_FILE_LIMIT + 1)
+        raw, written = os.read(fd, _PID_FILE_LIMIT + 1), os.fstat(fd).st_mtime
     finally:
         os.close(fd)
     words = raw.split()
     if len(raw) > _PID_FILE_LIMIT or any(not _PIDS.fullmatch(word) or int(word) <= 0 for word in words):
         raise Refused(f"{shown} holds something else than process ids", ExitStatus.USAGE)
-    return frozenset(map(int, words))
+    return frozenset(map(int, words)), written
 
 
 def left(within: str, client: Client, simulated: bool) -> str | None:
