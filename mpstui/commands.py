@@ -207,6 +207,8 @@ def _value(owner: str, name: str, things: Mapping[str, Any], target: CommandTarg
         if owner == "device" and "client" in things:
             raise RefusedError("the client is not on one GPU alone: put the cursor on a GPU")
         raise RefusedError(f"put the cursor on a {owner}: {{{owner}.{name}}} is needed")
+    if name == "pid_there":
+        raise RefusedError(f"{{{owner}.pid_there}} is a number of another PID namespace, and here another process's")
     field, view = THINGS[owner][name], View.of(snapshot or Snapshot(0.0), things.get("daemon"))
     found = field.value(things[owner], view)
     text = UNKNOWN if found is None else _text(field.type.json(found))

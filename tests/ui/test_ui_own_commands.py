@@ -180,6 +180,7 @@ def test_each_field_is_one_word_as_the_node_has_it() -> None:
         (["{client.command}"], {"command": "x" * 1001}, ON_CLIENT, "longer than 1000"),
         (["{client.pid}"], {"local": False}, ON_CLIENT, "in another PID namespace"),
         (["{client.pid_here}"], {"pid_here": 5}, ON_CLIENT, "is not proved"),
+        (["{daemon.pid_there}"], {}, ON_CLIENT, "of another PID namespace"),
         (["{client.sise}"], {}, ON_CLIENT, "there is no field"),
         (["{clients.pid}"], {}, ON_CLIENT, "there is no {clients.…}"),
         (["{client.contexts}"], {}, ON_CLIENT, "has several values"),
