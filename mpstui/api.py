@@ -186,6 +186,13 @@ def check_roots_own(directory: Path) -> None:
         raise Unavailable(error_text(error)) from None
 
 
+def named_users() -> dict[int, str]:
+    """Users by number, as they have been named in this process so far."""
+    from mpstui.observe import procfs
+
+    return procfs.named_users()
+
+
 def end_of_log(daemon: Daemon, name: str, most: int) -> tuple[bytes, bool]:
     """The last bytes of ``control.log`` or ``server.log``, ``most`` of them, and whether that is all of it. Only what
     its user, or root, wrote is read. Raises Unavailable."""

@@ -29,6 +29,9 @@ from mpstui.operations.types import ExitStatus
 LOG_BYTES: Final = 256 * 1024
 """Of the end of each log."""
 EVENTS: Final = 2000
+_PEOPLE: Final = 500
+_NOBODY: Final = 65534
+"""People have numbers from the first one on, but for the second."""
 _PACKAGES: Final = frozenset(
     {"textual", "rich", "nvidia-ml-py", "psutil", "inotify-simple", "platformdirs", "prometheus-client"}
 )
@@ -56,28 +59,38 @@ def bundle(
         return complain("--bundle writes a file: give it a name, as mps.tar.gz", ExitStatus.USAGE)
     path = Path(target).absolute()
     events = asyncio.run(_events(snapshot, pipe_dirs))
+    config = _config()
+    logs = {
+        f"logs/{number}-{name.replace('/', '-')}": _log(daemon, name)
+        for number, daemon in enumerate(snapshot.daemons)
+        for name in daemon.log_names
+    }
     mask = Mask() if masked else None
     if mask is not None:
         mask.learn_from(snapshot, *events)
+        # Owners of directories, say, of whom only a finding tells: whoever was named until now.
+        mask.learn({"_users": {uid: name for uid, name in api.named_users().items() if _is_person(uid)}})
     files: dict[str, str] = {"README.txt": README.format(masked=MASKED if masked else CLEAR)}
     for name, data in (
         ("status.json", api.to_json(snapshot)),
         ("doctor.json", findings),
         ("versions.json", _versions(snapshot)),
-        ("config.json", _config()),
+        ("config.json", config),
     ):
         files[name] = json.dumps(mask.json(data) if mask else data, ensure_ascii=False, indent=1) + "\n"
     told = (api.to_json(event) for event in events)
     files["events.json"] = "".join(
         json.dumps(mask.json(each) if mask else each, ensure_ascii=False) + "\n" for each in told
     )
-    for number, daemon in enumerate(snapshot.daemons):
-        for name in daemon.log_names:
-            text, why_not = _log(daemon, name)
-            shown = text if mask is None else mask.log(text)
-            there = f"logs/{number}-{name.replace('/', '-')}"
-            files[there] = f"{mask.text(why_not) if mask else why_not}\n" if why_not else shown
+    for there, (text, why_not) in logs.items():
+        shown = text if mask is None else mask.log(text)
+        files[there] = f"{mask.text(why_not) if mask else why_not}\n" if why_not else shown
     return _write(path, files)
+
+
+def _is_person(uid: int) -> bool:
+    """A service's account has a word for a name, as daemon and nobody have, and is nobody's secret."""
+    return uid >= _PEOPLE and uid != _NOBODY
 
 
 async def _events(snapshot: Snapshot, pipe_dirs: Sequence[Path]) -> list[Event]:

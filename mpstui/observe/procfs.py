@@ -141,15 +141,29 @@ def nameless_uid() -> int | None:
     return int(shown) if shown.isdigit() else 65534
 
 
-@functools.lru_cache(maxsize=1024)
+_NAMES: Final[dict[int, str]] = {}
+_MOST_NAMES: Final = 1024
+
+
 def user_name(uid: int) -> str:
     """The login name, or the number as text. May ask a directory service the first time, so it may block."""
     if uid == nameless_uid():
         return "unmapped user"
+    if (known := _NAMES.get(uid)) is not None:
+        return known
     try:
-        return printable(pwd.getpwuid(uid).pw_name, 64)
+        name = printable(pwd.getpwuid(uid).pw_name, 64)
     except (KeyError, OverflowError):
-        return str(uid)
+        name = str(uid)
+    if len(_NAMES) >= _MOST_NAMES:
+        _NAMES.clear()
+    _NAMES[uid] = name
+    return name
+
+
+def named_users() -> dict[int, str]:
+    """Users by number, as :func:`user_name` has told them so far: whoever is named in a text of this program's."""
+    return dict(_NAMES)
 
 
 def environment_of(key: ProcessKey) -> dict[str, str] | None:

@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import tarfile
 from pathlib import Path
+from types import SimpleNamespace
+from typing import NoReturn
 
 import pytest
 from ui.snapshots import NOW, client, daemon, server
 
 from cli.conftest import Mpstui
+from mpstui import api
+from mpstui.cli.bundle import bundle
 from mpstui.core.mask import Mask
 from mpstui.core.model import Event, Snapshot
+from mpstui.observe.procfs import user_name
 from mpstui.sim import SimNode
 
 SECRETS = ("alice", "hunter2", "secretproject", "train_secret")
+
+
+def _raise(error: Exception) -> NoReturn:
+    raise error
 
 
 def contents(path: Path) -> dict[str, str]:
@@ -48,6 +58,27 @@ def test_it_has_everything_and_names_nobody(own_node: SimNode, mpstui: Mpstui, t
     assert "NEW CLIENT" in found["logs/0-control.log"] or "client" in found["logs/0-control.log"].lower()
     assert all(json.loads(line) for line in found["events.json"].splitlines())
     assert json.loads(found["versions.json"])["mpstui"]
+
+
+def test_who_is_named_in_a_finding_alone_is_masked_too(
+    node: SimNode, mpstui: Mpstui, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whose a directory of logs is, say: no client and no daemon tells of him."""
+    owners = {2001: "carolsecret", 1: "daemon", 65534: "nobody"}
+    monkeypatch.setattr("pwd.getpwuid", lambda uid: SimpleNamespace(pw_name=owners[uid]))
+    monkeypatch.setattr("mpstui.observe.procfs._NAMES", {})
+    log = node.log_dir / "server.log"
+    whose = [user_name(uid) for uid in owners]
+    monkeypatch.setattr(
+        "mpstui.api.end_of_log", lambda *_: _raise(api.Unavailable(f"{log} belongs to {user_name(2001)}"))
+    )
+    finding = {"check": "logs", "verdict": "error", "evidence": f"these logs belong to {', '.join(whose)}; the daemon"}
+    snapshot = Snapshot(NOW, daemons=(daemon(log_dir=node.log_dir),))
+    assert bundle(os.fspath(tmp_path / "b"), snapshot, {"findings": [finding]}, (), masked=True) == 0
+    found = contents(tmp_path / "b")
+    assert "carolsecret" not in "".join(found.values())
+    (alias,) = re.findall(r"belong to (user\d+), daemon, nobody; the daemon", found["doctor.json"])
+    assert f"belongs to {alias}" in found["logs/0-server.log"]
 
 
 @pytest.mark.parametrize("kind", ["link", "missing"])
