@@ -29,8 +29,10 @@ class Reading(NamedTuple):
     """One device at one time; None: not known."""
 
     time: float
-    sm: float | None
-    """Percent: SM activity, otherwise what the driver calls utilisation."""
+    sm_utilization: float | None
+    """Percent."""
+    gpu_utilization: float | None
+    """Percent: no measure of SM activity; it stands, by its own name, where that is not told."""
     memory: float | None
     """Percent of the device's memory."""
     power: float | None
@@ -38,8 +40,14 @@ class Reading(NamedTuple):
     clients: float | None
 
 
-METRICS: Final = (("sm", "SM", 100.0), ("memory", "mem", 100.0), ("power", "power", None), ("clients", "clients", None))
-"""The field of a reading, its label, and what a full block stands for; None: the largest that is shown."""
+METRICS: Final = (
+    ("sm_utilization", "SM", 100.0),
+    ("memory", "mem", 100.0),
+    ("power", "power", None),
+    ("clients", "clients", None),
+)
+"""The field of a reading, its label, and what a full block stands for; None: the largest that is shown. The first is
+another one where the device tells no SM activity."""
 
 
 class _Device:
@@ -110,10 +118,9 @@ class DeviceHistory:
 
 
 def _reading(device: Device, time: float, clients: int) -> Reading:
-    sm = device.sm_utilization if device.sm_utilization is not None else device.gpu_utilization  # what stands for it
     full = device.memory_total
     memory = None if device.memory_used is None or not full else device.memory_used / full * 100
-    return Reading(time, sm, memory, device.power_watts, float(clients))
+    return Reading(time, device.sm_utilization, device.gpu_utilization, memory, device.power_watts, float(clients))
 
 
 def spark(values: Sequence[float | None], top: float | None, rows: int = 1) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -23,9 +24,10 @@ OLD = replace(
 
 
 def painted(one, lines: int, width: int) -> str:
-    panel = DevicesPanel()
+    panel, history = DevicesPanel(), DeviceHistory()
+    history.take(replace(rich(devices=(one,)), time=rich().time - 60))
     panel.set_rows = lambda rows, lines_per_device: setattr(panel, "_lines_per_row", lines_per_device)  # type: ignore[method-assign]
-    panel.show(rich(devices=(one,)), lines, DeviceHistory())
+    panel.show(rich(devices=(one,)), lines, history)
     return "\n".join("".join(text for text, _ in line) for line in panel.row_lines(one, width))
 
 
@@ -46,6 +48,9 @@ def test_gpu_util_is_shown_by_its_name_where_there_is_no_sm_activity(lines: int,
 def test_one_whose_activity_is_only_not_read_yet_stays_unknown() -> None:
     waiting = replace(OLD, tells_sm=True)
     assert "GPU-Util" not in painted(waiting, 3, 100)
+    # The plots too: what was read meanwhile is another thing.
+    assert "97 %" not in painted(waiting, 12, 100)
+
     rows = table(DEVICE, (waiting, OLD, device(0, 3)), View())
     column = [row[rows[0].index("SM UTIL")] for row in rows[1:]]
     assert column[0] == "—"
@@ -53,6 +58,13 @@ def test_one_whose_activity_is_only_not_read_yet_stays_unknown() -> None:
     assert column[2].endswith(" %")
     details = [fact.text for _, _, facts in DEVICE.details(OLD, View()) for fact in facts]
     assert any("Hopper and later have it" in text for text in details)
+
+
+def test_the_plots_call_gpu_util_by_its_name() -> None:
+    assert re.search(r"GPU-Util .* max 97 %", painted(OLD, 12, 150))
+    assert not re.search(r"\bSM\b.* max", painted(OLD, 12, 150))
+    new = replace(OLD, tells_sm=True, sm_utilization=12.0)
+    assert re.search(r"\bSM .* max 12 %", painted(new, 12, 150))
 
 
 @pytest.mark.parametrize("one", [device(0, 3), OLD, replace(device(0, 3), mig=True, contexts=None)])

@@ -31,7 +31,7 @@ def test_an_hour_is_kept_in_bounded_memory() -> None:
     known = history._devices[GPU0]
     assert len(known.fine) + len(known.coarse) + len(known.gathered) <= 700
     now = START + 4 * 3600
-    values = [reading.sm for reading in history.columns(GPU0, 3600, 60, now)]
+    values = [reading.sm_utilization for reading in history.columns(GPU0, 3600, 60, now)]
     assert values == sorted(values)
     assert values[0] == pytest.approx(3 * 3600 / 144, abs=1)
     assert values[-1] == pytest.approx(100, abs=1)
@@ -48,11 +48,12 @@ def test_a_cell_does_not_change_once_it_is_shown_and_what_was_not_read_is_empty(
     assert history.columns("GPU-none", 60, 5, START) == [None] * 5
 
 
-def test_what_stands_for_sm_activity_and_what_is_not_known() -> None:
+def test_gpu_util_is_no_sm_activity_and_what_is_not_known_is_none() -> None:
     history = DeviceHistory()
     history.take(at(0, None, gpu_utilization=77.0, power_watts=None, memory_used=None))
     (reading,) = [each for each in history.columns(GPU0, 60, 60, START + 5) if each]
-    assert (reading.sm, reading.memory, reading.power) == (77.0, None, None)
+    assert (reading.sm_utilization, reading.gpu_utilization) == (None, 77.0)
+    assert (reading.memory, reading.power) == (None, None)
     assert reading.clients == sum(GPU0 in client.device_uuids for client in one_daemon().daemons[0].clients())
 
 

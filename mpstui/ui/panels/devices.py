@@ -17,7 +17,7 @@ from mpstui.ui.lines import Line, Span, fit, fit_line, justify, width_of
 from mpstui.ui.panel import SUPERSCRIPT, Panel
 from mpstui.ui.plots import METRICS, USUAL, WINDOWS, DeviceHistory, peak, rows_of, spark, window_text
 
-_UNITS = {"sm": " %", "memory": " %", "power": " W", "clients": ""}
+_UNITS = {"sm_utilization": " %", "gpu_utilization": " %", "memory": " %", "power": " W", "clients": ""}
 _LONGEST_BAR = 60
 _NUMBERED = 56
 """Cells from which a device's line has room for the number of its panel."""
@@ -81,7 +81,7 @@ class DevicesPanel(Panel[Device]):
         """What :meth:`_plot` draws, anew where a cell's time is over: in between nothing of it moves."""
         cells = max(10, width - 24)
         now = int(self._now // (self._window / cells))
-        drawn_of = self._history, now, self._window, cells, self._lines_per_row, self._framed
+        drawn_of = self._history, now, self._window, cells, self._lines_per_row, self._framed, device_load(row)[0]
         known = self._plotted.get(row.uuid)
         if known is None or known[0] != drawn_of:
             known = self._plotted[row.uuid] = drawn_of, self._plot(row, cells)
@@ -93,7 +93,9 @@ class DevicesPanel(Panel[Device]):
         lines: list[Line] = []
         room = self._lines_per_row - READINGS
         axis = room > len(METRICS)
-        for (name, label, top), rows in zip(METRICS, rows_of(room - axis), strict=True):
+        field, called, _ = device_load(row)
+        metrics = ((field, called, 100.0), *METRICS[1:])
+        for (name, label, top), rows in zip(metrics, rows_of(room - axis), strict=True):
             values = [None if reading is None else getattr(reading, name) for reading in readings]
             style = "meter-memory" if name == "memory" else "meter"
             for number, drawn in enumerate(spark(values, top, rows)):
