@@ -116,8 +116,7 @@ def _end_each(operation: Operation, options: argparse.Namespace, node: api.Node,
             raise Refused(state_text((silent or daemons)[0]), status)
         for count, why in map(selection.unknown, daemons):
             if count:  # that nobody is left cannot be said then, and whoever is gets killed next
-                clients = plural(count, "client")
-                text = f"whether {clients} belong{'s' if count == 1 else ''} to {selection} is not known here"
+                text = f"of {plural(count, 'client')} it is not known here whether {selection} is theirs"
                 raise Refused(f"{text}: {why}; nothing was sent", ExitStatus.NO_ANSWER)
         asked = draft_of._replace(pipe_dir=daemons[0].pipe_dir)
         return Result(asked, ExitStatus.DONE, f"no client is in {selection}: nothing was sent", others)

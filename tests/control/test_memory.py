@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -55,10 +57,16 @@ def test_a_slow_machine_is_no_process_that_keeps_its_reader(tmp_path: Path, monk
 
 
 def test_a_child_reads_with_threads_of_its_own() -> None:
-    assert read_memory("/proc/self/cmdline", 1 << 16)
-    if (child := os.fork()) == 0:
-        os._exit(0 if read_memory("/proc/self/cmdline", 1 << 16) else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    """In a program without other threads: a fork beside those of pytest may never end."""
+    program = """
+import os
+from mpstui.control.memory import read_memory
+assert read_memory("/proc/self/cmdline", 1 << 16)
+if (child := os.fork()) == 0:
+    os._exit(0 if read_memory("/proc/self/cmdline", 1 << 16) else 1)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
 
 
 def test_nothing_of_a_process_s_memory_is_opened_anywhere_else() -> None:

@@ -209,13 +209,24 @@ def test_a_reading_that_tells_rates_waits_for_them_no_longer_than_they_take() ->
     assert len(slept) == 1
 
 
-def test_nvml_in_a_process_of_its_own_tells_the_same_and_is_read_here_once_that_has_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(nvml_process, "DEVICE", tmp_path)
-    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1})
-    there, here = FakeNvml(mps=[(5, 7)], processes=[(5, None)]), FakeNvml(mps=[(6, 8)])
-    nvml_process.begin(lambda: RealNvml(there))
+def test_nvml_in_a_process_of_its_own_tells_the_same_and_is_read_here_once_that_has_ended(tmp_path: Path) -> None:
+    """In a program of one thread, as the command is: a fork beside other threads may never end."""
+    body = "import sys; from observe_sources.test_nvml import told_by_another; told_by_another(sys.argv[1])"
+    run = [sys.executable, "-c", body, str(tmp_path)]
+    path = os.pathsep.join((str(Path(__file__).parents[1]), *sys.path))
+    done = subprocess.run(
+        run, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def told_by_another(device: str) -> None:
+    """See the test above."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(nvml_process, "DEVICE", device)
+        patched.setattr("os.sched_getaffinity", lambda pid: {0, 1})
+        there, here = FakeNvml(mps=[(5, 7)], processes=[(5, None)]), FakeNvml(mps=[(6, 8)])
+        nvml_process.begin(lambda: RealNvml(there))
     source = nvml_process.taken(RealNvml(here))
     assert isinstance(source, nvml_process.NvmlProcess)
     told = source.rated()
