@@ -35,8 +35,9 @@ from mpstui.operations.types import STATUS, Argument, ExitStatus, Preview, Reque
 T = TypeVar("T")
 _PERCENTAGE = pattern(r"[0-9]{1,3}(\.[0-9]{1,6})?")
 _MEMORY = pattern(r"[0-9]{1,9}[MG]")
-_SMALL_LIMIT = 1 << 30
+SMALL_LIMIT: Final = 1 << 30
 """A context alone took 518 MiB on an H100 (fact 9) and counts against the limit (fact 25)."""
+SMALL: Final = "a CUDA context counts against the limit, and one alone took 518 MiB on an H100"
 NO_EFFECT: Final = (
     "percentages have no effect on a daemon with static partitions: a client gets the SMs of its partition"
 )
@@ -309,8 +310,8 @@ class SetPinnedMemLimit(SetLimit["int | None"]):
         device = snapshot.device(daemon.ordinals.get(ordinal, ""))
         if device and device.memory_total and value > device.memory_total:
             yield f"more than the device has: {format_size(device.memory_total)}"
-        if value < _SMALL_LIMIT:
-            yield "a CUDA context counts against the limit, and one alone took 518 MiB on an H100"
+        if value < SMALL_LIMIT:
+            yield SMALL
 
     def own_of(self, request: Request, daemon: Daemon, server: Server) -> str | None:
         return limit_words(server.pinned_mem_limits.get(device_ordinal(daemon, request.device)), server)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import ClassVar, Final
 
 from mpstui.control.v3 import NAME
@@ -21,6 +21,7 @@ from mpstui.core.text import (
     UNKNOWN,
     device_keys,
     format_percentage,
+    format_size,
     listed,
     parse_size,
     path_text,
@@ -30,6 +31,7 @@ from mpstui.core.text import (
 from mpstui.core.v3 import DEFAULT, FEATURES, Namespace, V3Node, V3Partition, V3Server
 from mpstui.observe.poll import Need
 from mpstui.operations.check import Refused, parse_uid
+from mpstui.operations.limits import SMALL, SMALL_LIMIT
 from mpstui.operations.operation import Operation, Work, refused_result
 from mpstui.operations.types import STATUS, Argument, Danger, ExitStatus, Preview, Request, Result, Verb
 
@@ -72,6 +74,16 @@ def limits_asked(request: Request) -> list[str]:
         raise Refused(f"“{printable(priority, 40)}” is no priority: 0 or 1 is needed", ExitStatus.USAGE)
     given = zip(_LIMITS, (share, size and size.upper(), priority), strict=True)
     return [f"--{name}={value}" for name, value in given if value is not None]
+
+
+def _of_size(request: Request, snapshot: Snapshot) -> Iterator[str]:
+    """What a memory limit comes to that is taken and is hardly meant."""
+    size = parse_size((request.setting(_LIMITS[1]) or "").upper())
+    most = max((device.memory_total or 0 for device in snapshot.devices), default=0)
+    if size and 0 < most < size:
+        yield f"more than any device has: {format_size(most)}"
+    if size and size < SMALL_LIMIT:
+        yield SMALL
 
 
 def space_words(space: Namespace | None) -> str:
@@ -191,7 +203,7 @@ class V3Operation(Operation):
             error = f"{plural(len(hit), 'client')} would lose {their} GPU work; -f ends it"
         elif request.clients and (fresh := [c for c in hit if c.key not in request.clients]):
             error = f"clients have come since: {listed(c.pid for c in fresh)}"
-        warnings = self.warnings(request, node)
+        warnings = (*self.warnings(request, node), *_of_size(request, snapshot))
         if error is None:
             return Preview(title, facts, hits=lines, warnings=warnings)
         return Preview(title, facts, (), lines, (), warnings, error, ExitStatus.REFUSED_BY_SAFETY_RULE)

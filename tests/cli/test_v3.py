@@ -164,6 +164,9 @@ def test_servers_and_namespaces_are_made_set_and_deleted(v3: SimNode, mpstui: Mp
     told = mpstui("namespace", "create", "small", "--server", "training", *at)
     assert told.status == 0, told
     assert "whole GPU" in told.err, "a namespace without limits is warned of"
+    of = ("namespace", "set", "small", "--server", "training", *at, "--pinned-memory-limit")
+    for size, why in (("64M", "a CUDA context counts against the limit"), ("100G", "more than any device has: 79.6 G")):
+        assert why in mpstui(*of, size).err
     told = mpstui(
         "namespace", "set", "small", "--server", "training",
         "--active-thread-percentage", "25", "--pinned-memory-limit", "8g", "--client-priority", "1", "--json", *at,
