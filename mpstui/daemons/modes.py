@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
 import tempfile
+import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +26,8 @@ _MODES: Final = frozenset((DEFAULT, EXCLUSIVE, "PROHIBITED"))
 _LIMIT: Final = 1 << 16
 _SECONDS: Final = 60.0
 """A driver without persistence mode loads first."""
+_TURN, _AGAIN = 10.0, 0.005
+"""Seconds that another process that writes the file is waited for, and between two tries: it takes a millisecond."""
 
 
 def set_compute_mode(uuid: str, mode: str) -> str | None:
@@ -94,27 +98,51 @@ def keep_modes(found: Mapping[str, str], gone: Collection[str] = ()) -> str | No
     """Remember the modes that devices had before they were set, and forget those of ``gone``; why that could not be
     written, or None. Of one that is exclusive, what is remembered already holds: a daemon that ended by itself gave
     nothing back."""
-    before = modes_before()
-    wanted = {**before, **{u: m for u, m in found.items() if m != EXCLUSIVE or u not in before}}
-    wanted = {uuid: mode for uuid, mode in wanted.items() if uuid not in gone}
-    if wanted == before:
-        return None
     path = _kept()
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         judge_directory(path.parent, {0, os.geteuid()})
-        descriptor, temporary = tempfile.mkstemp(prefix=".compute-modes.", dir=path.parent)
-        try:
-            with open(descriptor, "w", encoding="utf-8") as file:
-                file.write(json.dumps({"boot_id": boot_id(), "modes": wanted}))
-            os.replace(temporary, path)
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(temporary)
-            raise
+        with _alone(path.parent):
+            before = modes_before()
+            wanted = {**before, **{u: m for u, m in found.items() if m != EXCLUSIVE or u not in before}}
+            wanted = {uuid: mode for uuid, mode in wanted.items() if uuid not in gone}
+            if wanted != before:
+                _write(path, json.dumps({"boot_id": boot_id(), "modes": wanted}))
     except (OSError, NotTrustedError) as error:
         return f"{path_text(path)}: {error_text(error)}"
     return None
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """While it is read and written anew: of two starts at once one would forget the other's. Whoever stands still in it
+    is not waited for beyond some seconds."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        until = time.monotonic() + _TURN
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    break
+                time.sleep(_AGAIN)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _write(path: Path, text: str) -> None:
+    descriptor, temporary = tempfile.mkstemp(prefix=".compute-modes.", dir=path.parent)
+    try:
+        with open(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
 
 
 def _kept() -> Path:

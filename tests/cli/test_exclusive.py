@@ -6,6 +6,7 @@ import io
 import os
 import pwd
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -144,6 +145,16 @@ def test_what_is_kept_of_the_modes_is_nobody_elses_word(tmp_path: Path, monkeypa
     file.unlink()
     file.mkdir()
     assert "compute-modes.json" in (keep_modes({"GPU-0": "DEFAULT"}) or "")
+
+
+def test_of_several_starts_at_once_none_forgets_what_another_has_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    uuids = [f"GPU-{number}" for number in range(24)]
+    with ThreadPoolExecutor(4) as pool:
+        assert set(pool.map(lambda uuid: keep_modes({uuid: "PROHIBITED"}), uuids)) == {None}
+    assert modes_before() == dict.fromkeys(uuids, "PROHIBITED")
 
 
 def test_a_start_that_fails_gives_it_back(mpstui: Mpstui, tmp_path: Path) -> None:
