@@ -915,7 +915,7 @@ CLIENT: Final[Thing[Client]] = Thing(
         Field(
             "command", "command", TEXT, lambda c, v: c.command, null=True,
             about="Its arguments, printable; a client chooses them itself.",
-            column=Column(110, 16, 85, narrow=14, cell=_command_cell), row=Text(90, "COMMAND"),
+            column=Column(110, 16, 85, short="CMD", narrow=14, cell=_command_cell), row=Text(90, "COMMAND"),
             detail=Detail("process", 10, style="bold"), word="cmd", searched=True,
         ),
         Field(

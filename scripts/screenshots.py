@@ -367,9 +367,9 @@ def serve(folder: Path, *options: str) -> Iterator[None]:
     """A simulated node there, once its scenario has begun."""
     with subprocess.Popen([*MPSTUI, "sim", "serve", str(folder), *options], stdout=subprocess.PIPE, text=True) as node:
         assert node.stdout is not None
-        if "ready" not in node.stdout.readline():
-            raise Gone(f"no simulated node: {options}")
         try:
+            if not any("ready" in line for line in node.stdout):
+                raise Gone(f"no simulated node: {options}")
             yield
         finally:
             node.terminate()

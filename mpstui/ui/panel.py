@@ -17,6 +17,9 @@ from mpstui.ui.typeahead import opens
 
 Row = TypeVar("Row")
 SUPERSCRIPT = "⁰¹²³⁴⁵⁶⁷⁸⁹"
+_WHOLE = 400
+"""Cells of a line that is looked through: its texts are hardly cut there."""
+NOT_FOUND = "no row has that; Esc shows all"
 
 
 @lru_cache(maxsize=16)
@@ -60,6 +63,9 @@ class Panel(LineWidget, Generic[Row], can_focus=True):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.rows: Sequence[Row] = ()
+        self.wanted = ""
+        """What rows have to say to be shown, as the user typed it."""
+        self._given: Sequence[Row] = ()
         self._cursor: Hashable | None = None
         self._index = 0
         self._top = 0
@@ -130,6 +136,33 @@ class Panel(LineWidget, Generic[Row], can_focus=True):
         """What to say where there are no rows."""
         return ""
 
+    def text_of(self, row: Row) -> str:
+        """What a filter looks through: all that the row's lines say."""
+        return " ".join(text for line in self.row_lines(row, _WHOLE) for text, _ in line)
+
+    # The filter.
+
+    def want(self, text: str) -> None:
+        """Show only the rows that have all words of ``text``, and none of those behind a ``!``."""
+        if text != self.wanted:
+            self.wanted = text
+            self.set_rows(self._given, self._lines_per_row, self._drawn_with)
+
+    def _passing(self, rows: Sequence[Row]) -> Sequence[Row]:
+        words = [(word.lstrip("!"), word.startswith("!")) for word in self.wanted.lower().split()]
+        texts = ((row, self.text_of(row).lower()) for row in rows)
+        return [row for row, text in texts if all((word in text) != out for word, out in words if word)]
+
+    @property
+    def hides_all(self) -> bool:
+        """Whether there are rows, and the filter leaves none."""
+        return bool(self.wanted and self._given) and not self.rows
+
+    def _filtered(self) -> Line:
+        """Behind the title: what is looked for, and of how many rows those are that have it."""
+        found = f" {len(self.rows)} of {len(self._given)}"
+        return ((f"  / {self.wanted}", "accent"), (found, "dim")) if self.wanted else ()
+
     # The cursor.
 
     @property
@@ -158,6 +191,9 @@ class Panel(LineWidget, Generic[Row], can_focus=True):
         if (lines_per_row, context) != (self._lines_per_row, self._drawn_with):
             self._drawn_with = context
             self._drawn.clear()
+        self._given = rows
+        if self.wanted:
+            rows = self._passing(rows)
         self.rows, self._lines_per_row = rows, lines_per_row
         last = max(0, len(rows) - 1)
         index = min(self._index, last)
@@ -210,8 +246,8 @@ class Panel(LineWidget, Generic[Row], can_focus=True):
         self._top = max(self._top, self._index - visible + 1)
         body: list[Line] = [] if head is None else [fit_line(head, inner)]
         body += self._visible(range(self._top, min(self._top + visible, len(self.rows))), inner)
-        if not self.rows and self.empty():
-            body.append(fit_line((("  " + self.empty(), "dim"),), inner))
+        if not self.rows and (said := NOT_FOUND if self.hides_all else self.empty()):
+            body.append(fit_line((("  " + said, "dim"),), inner))
         room = height - 2 if self._framed else height
         body += [_blank(inner)] * (room - len(body))
         track = scroll_bar(room, len(self.rows), visible, self._top, head=head is not None)
@@ -234,7 +270,7 @@ class Panel(LineWidget, Generic[Row], can_focus=True):
     def _in_frame(self, body: list[Line], track: list[str], width: int, height: int) -> list[Line]:
         edge = "border-focus" if self.has_focus_within else "border"
         number: Line = ((SUPERSCRIPT[self.NUMBER], "key"),) if self.NUMBER else ()
-        out = [upper_border((*number, *self.title()), self.corner(), width, edge)]
+        out = [upper_border((*number, *self.title(), *self._filtered()), self.corner(), width, edge)]
         before, self._edged = self._edged, []
         for y, line in enumerate(body[: height - 2]):
             frame = before[y] if y < len(before) else None

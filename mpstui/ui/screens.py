@@ -11,6 +11,7 @@ from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
+from textual.widgets import Input
 
 from mpstui.core.cells import devices_of, no_daemon
 from mpstui.core.model import Daemon, Device, ProcessKey, Server, Snapshot
@@ -18,10 +19,12 @@ from mpstui.operations.operation import Operation
 from mpstui.ui.bars import Header, KeyBar, KeyHint, TooSmall
 from mpstui.ui.box import Para, TextBox
 from mpstui.ui.contract import Host, Runner
-from mpstui.ui.keys import shown_key
+from mpstui.ui.form import TypedLine
+from mpstui.ui.keys import FILTERING, shown_key, typing_hints
 from mpstui.ui.layout import MIN_HEIGHT, MIN_WIDTH, WIDE, room_of
 from mpstui.ui.lines import LineWidget, StyledScreen
-from mpstui.ui.panel import Panel
+from mpstui.ui.panel import NOT_FOUND, Panel
+from mpstui.ui.typeahead import opens
 
 
 class SideScreen(StyledScreen):
@@ -39,6 +42,7 @@ class SideScreen(StyledScreen):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("question_mark,f1", "app.show_help", "Help", id="help"),
         Binding("q", "back", "Back", show=False, id="quit"),
+        Binding("slash", "filter", "Filter", show=False, id="filter"),
     ]
 
     DEFAULT_CSS = """
@@ -82,12 +86,17 @@ class SideScreen(StyledScreen):
         yield TooSmall(id="too-small")
         yield self.keys
 
+    @property
+    def back_leads(self) -> str:
+        """Where its key leads."""
+        return "Back"
+
     def show_keys(self) -> None:
         """This screen's own keys, and those that all have."""
         self.keys.show(
             [
                 *self.hints(),
-                KeyHint(self.k(self.BACK, "Esc"), "Back", "back", 10),
+                KeyHint(self.k(self.BACK, "Esc"), self.back_leads, "back", 10),
                 KeyHint(self.k("help", "?"), "Help", "app.show_help", 10),
             ]
         )
@@ -194,6 +203,11 @@ class SideScreen(StyledScreen):
         """The screen under it again."""
         self.app.pop_screen()
 
+    @opens
+    def action_filter(self) -> None:
+        """Where there is no list of rows; said, as the key filters on the other screens."""
+        self.say("There is nothing to filter on this screen.")
+
     def action_read_again(self) -> None:
         self.host.refresh_now(self.daemon.pipe_dir if self.daemon is not None else None)
 
@@ -224,6 +238,7 @@ class ListScreen(SideScreen):
         &.-narrow #text { width: 100%; height: 3fr; }
         &.-below #list { width: 100%; height: 1fr; }
         &.-below #text { width: 100%; height: 9; max-height: 50%; }
+        & #filter { height: 1; border: none; padding: 0 1; background: $surface; display: none; }
     }
     """
 
@@ -231,6 +246,7 @@ class ListScreen(SideScreen):
         super().__init__(runner, snapshot, pipe_dir)
         self.panel: Panel[Any] = self.make_list()
         self.text = TextBox(id="text")
+        self.filter = TypedLine(placeholder="filter: words of a row  !word    Enter keep  Esc all", id="filter")
 
     # What a subclass gives.
 
@@ -248,7 +264,11 @@ class ListScreen(SideScreen):
 
     def hints(self) -> list[KeyHint]:
         other = "Text" if self.focused is self.panel else "List"
-        return [*self.own_hints(), KeyHint(self.k("list.other", "Tab"), other, "other", 2)]
+        own = self.own_hints()
+        if self._none_passes:  # what they say of an empty list is not so
+            own = [hint._replace(why=hint.why and NOT_FOUND) for hint in own]
+        slash = KeyHint(self.k("filter", "/"), "Filter", "filter", 3)
+        return [*own, slash, KeyHint(self.k("list.other", "Tab"), other, "other", 2)]
 
     def own_hints(self) -> list[KeyHint]:
         """This screen's keys beside that one."""
@@ -260,6 +280,7 @@ class ListScreen(SideScreen):
         with Container(id="body"):
             yield self.panel
             yield self.text
+        yield self.filter
 
     def on_mount(self) -> None:
         self._arrange()
@@ -278,7 +299,9 @@ class ListScreen(SideScreen):
         """The text and the keys follow the cursor."""
         if self.snapshot is None:
             return
-        title, paragraphs = self.describe(self.snapshot)
+        title, paragraphs = ("Filter", [Para(f"{NOT_FOUND[0].upper()}{NOT_FOUND[1:]}.")])
+        if not self._none_passes:
+            title, paragraphs = self.describe(self.snapshot)
         self.text.show(((title, "title"),), paragraphs)
         self.show_keys()
 
@@ -286,6 +309,60 @@ class ListScreen(SideScreen):
         self.set_class(self.BELOW, "-below")
         self.set_class(not self.BELOW and room_of(self).width < WIDE, "-narrow")
         self._hide_where_too_small("#body")
+
+    # The filter.
+
+    @property
+    def back_leads(self) -> str:
+        return "All rows" if self.filter.value else "Back"
+
+    @property
+    def _none_passes(self) -> bool:
+        return self.panel.hides_all
+
+    def show_keys(self) -> None:
+        """Those of the line that is typed into, where one is."""
+        if self.filter.has_focus:
+            self.keys.show(typing_hints(*FILTERING, "app.show_help"))
+        else:
+            super().show_keys()
+
+    @opens
+    def action_filter(self) -> None:
+        """Only the rows that have what is typed."""
+        self.filter.display = True
+        self.filter.focus()
+
+    @on(events.DescendantFocus)
+    def _focus_moved(self) -> None:
+        self.show_keys()
+
+    @on(Input.Changed, "#filter")
+    def _filter_changed(self, message: Input.Changed) -> None:
+        self._set_filter(message.value)
+
+    @on(Input.Submitted)
+    def _submitted(self, message: Input.Submitted) -> None:
+        message.input.display = False
+        self.set_focus(self.panel, scroll_visible=False)
+
+    def _set_filter(self, text: str) -> None:
+        self.panel.want(text.strip())
+        self.show_text()
+
+    async def action_end_typing(self) -> None:
+        """As Enter in the line that is typed into."""
+        if isinstance(self.focused, Input):
+            await self.focused.action_submit()
+
+    def action_back(self) -> None:
+        """All rows again where some are looked for; otherwise back."""
+        if not self.filter.value and not self.filter.has_focus:
+            super().action_back()
+            return
+        self.filter.value = ""
+        self.filter.display = False
+        self.set_focus(self.panel, scroll_visible=False)
 
     # Keys.
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from mpstui.fields import View, groups_of
+from mpstui.fields import Shown, View, groups_of
 from mpstui.ui.dialogs.command_words import VIEWS, views
 from mpstui.ui.filter import ClientFilter
 
@@ -141,3 +143,30 @@ async def test_what_is_typed_by_name_stands_above_what_its_letters_are_found_in(
         await pilot.press("enter")
         await until(pilot, lambda: app.screen is app.overview)
         assert app.overview.clients.by == "user"
+
+
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        ((), ()),
+        (("space", "space"), ("✓ 2 chosen",)),
+        (("slash", *"user:alice", "enter"), ("10/46 /",)),
+        (("f", *"alice", "enter"), ("/10 al",)),
+        (("space", "slash", *"user:alice", "enter"), ("✓ 1", "10/46")),
+    ],
+)
+async def test_at_80_columns_the_headings_stay_whatever_is_said_beside_them(keys, told) -> None:
+    app = make_app(one_daemon())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("4", *keys)
+        line = next(line for line in text_of(app).splitlines() if " PID ▲ " in line)
+        assert re.search(r"PID ▲ +USER +GPU +STATE +MEM/LIMIT +THREADS +(COMMAND|CMD)\b", line), line
+        assert all(word in line for word in told), line
+        table = app.overview.clients
+        usual = [Shown(each.id) for each, _ in table.columns(table.inner)]
+        table.choose_columns([*usual[:-1], Shown("cpu_percent"), usual[-1]])
+        table.group("user")
+        await pilot.pause()
+        line = next(line for line in text_of(app).splitlines() if " PID ▲ " in line)
+        assert re.search(r"PID ▲ +USER +GPU +STATE +MEM/LIMIT +THREADS +CPU", line), line
+        assert all(word[:3] in line for word in told[:1]), line

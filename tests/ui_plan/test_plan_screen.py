@@ -43,6 +43,8 @@ async def test_p_opens_it_for_the_tenants_there_are_and_escape_leaves() -> None:
         text = text_of(app)
         assert "alice ×2" in text
         assert "2 × 66 SM" in text
+        await press(pilot, "slash")
+        assert "nothing to filter" in next(iter(app._notifications)).message
         await press(pilot, "escape")
         assert isinstance(app.screen, Overview)
         await press(pilot, "p", "down", "down", "down", "right", "escape", "p")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from mpstui.core.model import Problem
+from mpstui.ui.screens import ListScreen
 from mpstui.ui.trouble.problems import ProblemsScreen, items_of
-from tests.ui.screen import text_of
+from tests.ui.screen import text_of, until
+from tests.ui.snapshots import client
 
 from .nodes import FINDINGS, TOLD, FakeTrouble, node, said, trouble_app
 
@@ -92,3 +94,30 @@ async def test_the_line_of_the_worst_problem_opens_the_list_by_mouse() -> None:
         await pilot.click("#problems", offset=(10, 0))
         await pilot.pause()
         assert isinstance(app.screen, ProblemsScreen)
+
+
+async def test_slash_filters_every_list_and_escape_shows_all_rows_before_it_leads_back() -> None:
+    clients = [client(4711, user="alice"), client(4712, user="bob"), client(4713, user="bob")]
+    app = trouble_app(node(clients, problems=(NEARLY, TOLD)))
+    async with app.run_test(size=(80, 24)) as pilot:
+        for key, typed, left in (("D", "holds use", 1), ("b", "!ALICE", 2), ("W", "", 0), ("B", "", 0)):
+            await pilot.press(key)
+            await until(pilot, lambda: isinstance(app.screen, ListScreen))
+            await pilot.pause()
+            panel = app.screen.panel
+            rows = list(panel.rows)
+            empty = text_of(app)
+            await pilot.press("slash", *typed)
+            assert "Enter Keep the filter" in text_of(app)
+            assert len(panel.rows) == left
+            if rows:
+                assert f"/ {typed} {left} of {len(rows)}" in text_of(app)
+                await pilot.press("space", "z", "z", "enter", "j", "y")
+                assert "No row has that; Esc shows all." in text_of(app), "and not that there is nothing"
+                assert "Esc All rows" in text_of(app)
+                await pilot.press("slash")
+            await pilot.press("escape")
+            assert (list(panel.rows), isinstance(app.screen, ListScreen)) == (rows, True)
+            assert rows or text_of(app) == empty
+            await pilot.press("escape")
+            assert app.screen is app.overview

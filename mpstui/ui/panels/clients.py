@@ -18,10 +18,12 @@ from mpstui.core.model import Client, Daemon, ProcessKey, Snapshot
 from mpstui.core.text import UNKNOWN, Line, plural, printable
 from mpstui.fields import CLIENT, GROUPS, Field, Group, Thing, View, groups_of, possible_columns
 from mpstui.ui.filter import ClientFilter
-from mpstui.ui.lines import fit, fit_line
+from mpstui.ui.lines import fit, fit_line, width_of
 from mpstui.ui.panels.table import TablePanel
 
 PIN = "↑"
+_BRIEF = 8
+"""Cells in which a filter is told beside all headings; where there are fewer, the last heading gives way."""
 _OPEN, _FOLDED = "[-]", "[+]"
 _FIELD_OF = {"gpu": "device_uuids", "server": "server_pid"}
 """The column that a way of grouping goes by, where its name is another one."""
@@ -356,10 +358,18 @@ class ClientsPanel(TablePanel[Client | Group]):
         total = len(self._all)
         text = f" {len(self._left)}/{total}" if self.filter else f" {total}" if total or self._known else f" {UNKNOWN}"
         chosen: Line = ((f"  ✓ {len(self.chosen)} chosen", "chosen"),) if self.chosen else ()
+        return ((self.TITLE, "title"), (text, "accent" if self.filter else "dim"), *self._by, *self._order, *chosen)
+
+    @property
+    def _order(self) -> Line:
+        """By what the rows are sorted, where no heading says it."""
         shown = self._sort.id in {each.id for each, _ in self.columns(self.inner)} or self._sort.id == "pid"
-        order: Line = () if shown else ((f"  {self.arrow} {self._sort.heading()}", "accent"),)
-        by: Line = ((f" by {'GPU' if self.by == 'gpu' else self.by}", "accent"),) if self.by is not None else ()
-        return ((self.TITLE, "title"), (text, "accent" if self.filter else "dim"), *by, *order, *chosen)
+        return () if shown else ((f"  {self.arrow} {self._sort.heading()}", "accent"),)
+
+    @property
+    def _by(self) -> Line:
+        """By what they are in groups."""
+        return ((f" by {'GPU' if self.by == 'gpu' else self.by}", "accent"),) if self.by is not None else ()
 
     def corner(self) -> Line:
         for each in (self.filter, self.search):
@@ -375,6 +385,29 @@ class ClientsPanel(TablePanel[Client | Group]):
     def named(self) -> Line:
         """The main list: how many there are is enough."""
         return self.title()[1:]
+
+    def brief(self, free: int, most: int) -> Line:
+        """That rows are chosen, looked for or filtered is told in any case; what the rows show too, where there is room
+        for it."""
+        total, text = len(self._all), (self.search or self.filter).text
+        complaint = self.filter.complaint() or self.search.complaint()
+        told = [(f"✓ {len(self.chosen)}", "chosen")] if self.chosen else []
+        if complaint:
+            told.append((f"▲ {printable(text)}", "warn"))
+        elif self.search:
+            told.append((f"{self._found().replace(' of ', '/')} {printable(text)}", "accent"))
+        elif self.filter:
+            told.append((f"{len(self._left)}/{total} /{printable(text)}", "accent"))
+        needed = len(told)
+        told += [(text.strip(), style) for text, style in (*self._by, *self._order)]
+        while len(told) > needed and width_of(_apart(told)) > free:
+            told.pop()
+        if not told:
+            return ((str(total), "dim"),) if len(str(total)) <= free and self._known else ()
+        line = _apart(told)
+        if len(told) == 1 and self.chosen and width_of(line) + len(" chosen") <= free:
+            line = (*line, (" chosen", "chosen"))
+        return fit_line(line, min(width_of(line), free if free >= _BRIEF else most))
 
     @property
     def tells(self) -> bool:
@@ -447,6 +480,11 @@ class ClientsPanel(TablePanel[Client | Group]):
         if not self._is_chosen(row):
             return lines
         return [tuple((text, f"{name}+marked") for text, name in fit_line(lines[0], width))]
+
+
+def _apart(told: Sequence[tuple[str, str]]) -> Line:
+    """With a space between two of them."""
+    return tuple((text if n == 0 else f" {text}", style) for n, (text, style) in enumerate(told))
 
 
 def _at_most(text: str, cells: int) -> str:

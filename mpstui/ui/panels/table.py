@@ -161,15 +161,26 @@ class TablePanel(Panel[T]):
         named: Line = ((" ", style), *self.named(), *corner, (" ", style))
         titles = self._titles(width)[1:]
         left: Line = ((number, "key"), *titles)
-        if width_of(left[:-1]) + len(titles[-1][0].rstrip()) > width - width_of(named):
-            if self.named() == self.title():  # its number tells whose list it is, and a heading is told nowhere else
-                named = ((" ", "text"), *self.corner(), (" ", style)) if corner else ()
+        heading = titles[-1][0].rstrip()
+        free = width - width_of(left[:-1]) - 2  # behind the last heading but one; two cells stay between them
+        if len(heading) > free - width_of(named):
+            shown = self.columns(width)[-1][0].column
+            short = (shown and shown.short and heading == titles[-1][0].strip() and shown.short) or heading
+            said = self.brief(free - len(short), free)
+            named = (("  ", style), *said) if said else ()
+            if width_of(named) > width - width_of(left[:-1]) - len(heading):
+                left = (*left[:-1], (short, titles[-1][1]))
             left = _whole(left, width - width_of(named))
         return tuple((text, f"{name}+bar") for text, name in justify(left, named, width))
 
     def named(self) -> Line:
         """Whose list it is, beside the headings."""
         return self.title()
+
+    def brief(self, free: int, most: int) -> Line:
+        """What is said beside the headings where there is no room for all of it, in ``free`` cells; in ``most`` the
+        last heading gives way, which is for what is told nowhere else. Its number tells whose list it is."""
+        return self.corner() if self.tells else ()
 
     @property
     def tells(self) -> bool:

@@ -25,7 +25,7 @@ from mpstui.ui.keys import FILTERING, FINDING, typing_hints
 from mpstui.ui.layout import WIDE
 from mpstui.ui.panel import Panel
 from mpstui.ui.panels.events import HIDDEN
-from mpstui.ui.screens import ListScreen
+from mpstui.ui.screens import ListScreen, SideScreen
 from mpstui.ui.trouble.contract import TroubleBackend
 from mpstui.ui.trouble.eventlist import KINDS, EventList, KindsPanel
 from mpstui.ui.typeahead import opens
@@ -47,8 +47,7 @@ class EventsScreen(ListScreen):
 
     panel: EventList
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("slash", "edit('filter')", "Filter", show=False, id="filter"),
-        Binding("f", "edit('search')", "Find", show=False, id="events.search"),
+        Binding("f", "search", "Find", show=False, id="events.search"),
         Binding("n", "seek(1)", "Next found", show=False, id="events.next"),
         Binding("N", "seek(-1)", "Previous found", show=False, id="events.previous"),
         Binding("H", "trouble", "Trouble only, all but noise, everything", show=False, id="events.trouble"),
@@ -173,8 +172,8 @@ class EventsScreen(ListScreen):
         trouble = "Trouble" if self.kinds.shown == PLAIN else "All" if self.kinds.shown == self.trouble else "Usual"
         return [
             *first,
-            KeyHint(self.k("filter", "/"), "Filter", "edit('filter')", 9),
-            KeyHint(self.k("events.search", "f"), "Find", "edit('search')", 8),
+            KeyHint(self.k("filter", "/"), "Filter", "filter", 9),
+            KeyHint(self.k("events.search", "f"), "Find", "search", 8),
             KeyHint(self.k("events.next", "n"), "Next", "seek(1)", 6, unless(self.timeline.needle, _NOT_LOOKED)),
             KeyHint(self.k("events.trouble", "H"), trouble, "trouble", 7),
             KeyHint(
@@ -211,31 +210,17 @@ class EventsScreen(ListScreen):
         """Those of the line that is typed into, where one is."""
         typed = next((field for field in (self.filter, self.search) if field.has_focus), None)
         if typed is None:
-            super().show_keys()
+            SideScreen.show_keys(self)
         else:
             self.keys.show(typing_hints(*(FINDING if typed is self.search else FILTERING), "app.show_help"))
-
-    @on(events.DescendantFocus)
-    def _focus_moved(self) -> None:
-        self.show_keys()
-
-    async def action_end_typing(self) -> None:
-        """As Enter in the line that is typed into."""
-        if isinstance(self.focused, Input):
-            await self.focused.action_submit()
 
     # Filter and search.
 
     @opens
-    def action_edit(self, name: str) -> None:
-        """Open the line of the filter or of the search."""
-        field = self.filter if name == "filter" else self.search
-        field.display = True
-        field.focus()
-
-    @on(Input.Changed, "#filter")
-    def _filter_changed(self, message: Input.Changed) -> None:
-        self._set_filter(message.value)
+    def action_search(self) -> None:
+        """Open the line of the search."""
+        self.search.display = True
+        self.search.focus()
 
     @on(Input.Changed, "#search")
     def _search_changed(self, message: Input.Changed) -> None:
@@ -243,11 +228,9 @@ class EventsScreen(ListScreen):
         self._sift()
         self.show_text()
 
-    @on(Input.Submitted)
-    def _submitted(self, message: Input.Submitted) -> None:
-        message.input.display = False
-        self.set_focus(self.panel, scroll_visible=False)
-        if message.input is self.search and self.timeline.needle:
+    @on(Input.Submitted, "#search")
+    def _sought(self) -> None:
+        if self.timeline.needle:
             self.action_seek(-1)
 
     def _set_filter(self, text: str) -> None:
@@ -269,7 +252,7 @@ class EventsScreen(ListScreen):
                 self._window = 0 if field is self.filter else self._window
                 self.set_focus(self.panel, scroll_visible=False)
                 return
-        super().action_back()
+        SideScreen.action_back(self)
 
     def action_seek(self, step: int) -> None:
         if self.timeline.needle and not self.timeline.seek(step):

@@ -136,7 +136,7 @@ class FaultScreen(ListScreen):
         """When the process under the cursor has ended, the cursor goes on to the next one that still has to."""
         before, at = self.victims.cursor_row, self.victims.cursor_index
         self.victims.set_rows(rows)
-        after, left = self.victims.cursor_row, sum(row.state == "left" for row in rows)
+        after, left = self.victims.cursor_row, sum(row.state == "left" for row in self.victims.rows)
         if before is not None and after is not None and left and (before.state, after.state) == ("left", "ended"):
             self.victims.move_to(min(at, left - 1))
 

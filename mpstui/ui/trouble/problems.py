@@ -92,6 +92,9 @@ class ItemsPanel(Panel[Item]):
     def empty(self) -> str:
         return "no problem is known"
 
+    def text_of(self, row: Item) -> str:
+        return f"{row.severity} {_plain(row)}"
+
     def row_lines(self, row: Item, width: int) -> list[Line]:
         symbol, style = _MARK[row.severity]
         room = 26 if width >= 60 else 16
