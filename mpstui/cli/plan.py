@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
@@ -376,17 +377,22 @@ def _look_now(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> list[
 
     seconds = options.seconds or 60.0
     looks: list[Look] = []
+    spent = 0.0
     try:
         with api.open(pipe_dirs) as node:
-            while (left := seconds - sum(look.seconds for look in looks)) > _LOOK / 2:
+            while (left := seconds - spent) > _LOOK / 2:
                 look = node.activity(min(_LOOK, left))
-                if look.launchers and not look.counted:
+                spent += look.seconds or min(_LOOK, left)
+                nowhere = not looks and not look.launchers and not look.daemons  # nor is anybody to come
+                if nowhere or (look.launchers and not look.counted):
                     raise PlanError(look.sentence)
                 looks.append(look_of(api.to_json(look)))
                 if options.device is None:
                     only_device(looks)  # to be told before the time is over
                 if sys.stderr.isatty():
                     print(f"\rlooking, {max(0.0, left - _LOOK):.0f} s left ", end="", file=sys.stderr, flush=True)
+                if not look.seconds:
+                    time.sleep(min(_LOOK, left))  # where nobody is, nothing is counted, and a look takes no time
     except api.UnusableNode as error:
         raise PlanError(str(error)) from None
     if sys.stderr.isatty():

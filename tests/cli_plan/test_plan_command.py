@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
 from datetime import datetime, timezone
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import warm
@@ -14,6 +16,7 @@ from jsonschema import Draft202012Validator
 
 from cli_plan.conftest import Run
 from mpstui.cli.schema import schema_of
+from mpstui.core.activity import ActivityLook
 
 SIZE = ("--sm-count-total", 132, "--memory-total", "80GiB")
 
@@ -162,6 +165,27 @@ def test_activity_of_several_devices_is_for_one_at_a_time(mpstui: Run, tmp_path:
         status, out, err = mpstui(*plan, whole, "--demo", *words)
         why = "no share is proposed: no client of MPS is in the looks\n"
         assert (status, why in err, "On which GPU" in out) == (1, True, False), err
+
+
+def test_looking_ends_where_nobody_is(mpstui: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[float] = []
+    waited: list[float] = []
+    daemons = 1
+
+    def look(seconds: float) -> ActivityLook:
+        taken.append(seconds)
+        assert len(taken) < 50, "it looks again and again: nobody takes no time"
+        return ActivityLook(1.7e9 + sum(waited), "simulated", 0.0, "", (), daemons)
+
+    node = SimpleNamespace(activity=look)
+    monkeypatch.setattr("mpstui.api.open", lambda _dirs: contextlib.nullcontext(node))
+    monkeypatch.setattr("mpstui.cli.plan.time", SimpleNamespace(sleep=waited.append))
+    status, _, err = mpstui("plan", "--from-activity", "--seconds", 9, *SIZE)
+    assert (status, "no client of MPS is in the looks" in err, waited) == (1, True, [2, 2, 2, 2])
+    daemons = 0
+    taken.clear()
+    status, _, err = mpstui("plan", "--from-activity", "--seconds", 9, *SIZE)
+    assert (status, "No MPS daemon runs here" in err, len(taken)) == (2, True, 1)
 
 
 @pytest.mark.parametrize(
