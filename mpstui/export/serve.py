@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import ssl
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from contextlib import suppress
+from typing import Final
 
 from mpstui.core.text import printable
 from mpstui.export.metrics import Metrics
@@ -23,6 +23,8 @@ ANSWER_SECONDS: Final = 30.0
 CONNECTIONS: Final = 64
 """At the same time. One more ends the one that has been there longest: who never finishes his request keeps nobody
 out."""
+AGAIN: Final = 1.0
+"""Seconds until the next try where there is no descriptor left for a connection."""
 _REASONS: Final = {
     200: "OK", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found", 405: "Method Not Allowed",
     408: "Request Timeout", 429: "Too Many Requests", 431: "Request Header Fields Too Large",
@@ -32,16 +34,6 @@ _PLAIN: Final = "text/plain; charset=utf-8"
 _PAGE: Final = b'<!doctype html><title>mpstui exporter</title><p><a href="/metrics">Metrics</a>\n'
 
 Answer = tuple[int, str, bytes]
-
-
-class _Handshakes(ssl.SSLContext):
-    """Makes each connection with the certificates as they are then: where handshakes fail, as with an outdated one, no
-    request comes at which a change would be seen."""
-
-    in_force: Callable[[], ssl.SSLContext]
-
-    def wrap_bio(self, *arguments: Any, **named: Any) -> ssl.SSLObject:
-        return self.in_force().wrap_bio(*arguments, **named)
 
 
 class MetricsServer:
@@ -56,7 +48,8 @@ class MetricsServer:
         complain: Callable[[str], None],
     ) -> None:
         self._metrics, self._sockets, self._rules, self._complain = metrics, sockets, rules, complain
-        self._open: dict[asyncio.StreamWriter, None] = {}
+        self._open: dict[asyncio.Task[None], None] = {}
+        """Of each connection, from its first moment on."""
         self._checking = asyncio.Lock()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="mpstui-exporter", daemon=True)
@@ -75,46 +68,55 @@ class MetricsServer:
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         self._loop.set_exception_handler(lambda loop, context: None)  # torn connections are everyday
-        servers = [self._loop.run_until_complete(self._listen(each)) for each in self._sockets]
+        doors = [self._loop.create_task(self._let_in(each)) for each in self._sockets]
         self._loop.call_soon(self._ready.set)
         self._loop.run_forever()
-        for server in servers:
-            server.close()
-        for writer in tuple(self._open):
-            writer.transport.abort()
+        ending = (*doors, *self._open)
+        for task in ending:
+            task.cancel()
+        self._loop.run_until_complete(asyncio.gather(*ending, return_exceptions=True))
 
-    async def _listen(self, listening: socket.socket) -> asyncio.Server:
-        tls = seconds = None
-        if self._rules.tls is not None:
-            tls, seconds = _Handshakes(ssl.PROTOCOL_TLS_SERVER), REQUEST_SECONDS
-            tls.in_force = self._certificates
-        return await asyncio.start_server(
-            self._serve, sock=listening, ssl=tls, ssl_handshake_timeout=seconds, limit=REQUEST_BYTES, backlog=128
-        )
-
-    def _certificates(self) -> ssl.SSLContext:
-        self._reload()
-        if self._rules.tls is None:
-            raise ssl.SSLError("there is no certificate")  # not so: TLS is given up at a start only
-        return self._rules.tls
+    async def _let_in(self, listening: socket.socket) -> None:
+        """Takes connections; each is counted before it has said a word of TLS."""
+        listening.setblocking(False)
+        while True:
+            try:
+                connection, _ = await self._loop.sock_accept(listening)
+            except OSError:  # no descriptor is left, or who asked has gone
+                await asyncio.sleep(AGAIN)
+                continue
+            while len(self._open) >= CONNECTIONS:
+                oldest = next(iter(self._open))
+                del self._open[oldest]
+                oldest.cancel()
+            task = self._loop.create_task(self._serve(connection))
+            self._open[task] = None
+            task.add_done_callback(lambda ended: self._open.pop(ended, None))
+            await asyncio.sleep(0)  # it has begun: one that is ended before that would not close its connection
 
     def _reload(self) -> None:
         if (trouble := self._rules.reload()) is not None:
             self._complain(trouble)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while len(self._open) >= CONNECTIONS:
-            oldest = next(iter(self._open))
-            self._open.pop(oldest)
-            oldest.transport.abort()
-        self._open[writer] = None
+    async def _serve(self, connection: socket.socket) -> None:
+        reader = asyncio.StreamReader(limit=REQUEST_BYTES)
+        protocol = asyncio.StreamReaderProtocol(reader)
         try:
-            await self._converse(reader, writer)
+            # Also here, and not at a request alone: where handshakes fail, as with an outdated certificate, none comes.
+            self._reload()
+            tls = self._rules.tls
+            transport, _ = await self._loop.connect_accepted_socket(
+                lambda: protocol, connection, ssl=tls, ssl_handshake_timeout=None if tls is None else REQUEST_SECONDS
+            )
+            try:
+                await self._converse(reader, asyncio.StreamWriter(transport, protocol, reader, self._loop))
+            finally:
+                transport.abort()  # where it did not take its answer, or has gone
         except (OSError, asyncio.TimeoutError, EOFError, ValueError):
-            writer.transport.abort()  # it did not take its answer, or has gone
+            pass  # torn connections are everyday
         finally:
-            self._open.pop(writer, None)
-            writer.close()
+            with suppress(OSError):  # its transport sees that and closes it, also in the midst of a handshake
+                connection.shutdown(socket.SHUT_RDWR)
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         method, headers = "GET", dict[str, str]()

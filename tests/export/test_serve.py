@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import bcrypt
@@ -233,6 +233,21 @@ def test_with_tls_nothing_goes_out_in_the_clear(start: Start, certificate: Path)
     assert b"mps_" not in plain.recv(1000)
     with pytest.raises(ssl.SSLError):
         node.get(tls=ssl.create_default_context())
+
+
+def test_who_never_begins_with_tls_keeps_no_descriptor(
+    start: Start, certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serve, "REQUEST_SECONDS", 1000.0)
+    monkeypatch.setattr(serve, "CONNECTIONS", 8)
+    node = start(certificate)
+    silent = [node.connect() for _ in range(40)]
+    for each in silent[:32]:
+        with suppress(ConnectionError):
+            assert each.recv(1) == b"", "the oldest goes first"
+    assert node.get(tls=ssl.create_default_context(cafile=certificate.with_name("cert.pem")))[0] == 200
+    for each in silent:
+        each.close()
 
 
 def test_a_certificate_of_the_client_is_asked_for(start: Start, certificate: Path) -> None:
