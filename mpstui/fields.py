@@ -40,6 +40,7 @@ from mpstui.core.cells import (
     state_mark,
     status_mark,
     threads_text,
+    told_to_end,
     with_indices,
     with_short_uuids,
 )
@@ -1346,8 +1347,14 @@ def _status_cell(server: Server, view: View, cells: int) -> Line:
     return (status_mark(server),)
 
 
+def _status_row(server: Server, view: View) -> str:
+    return f"{server.status or UNKNOWN}{' ending' * server.ending}"
+
+
 def _status_facts(server: Server, view: View) -> Iterable[Fact]:
-    return (Fact("status", server.status or UNKNOWN, "bold" if server.status == "ACTIVE" else "bad bold"),)
+    yield Fact("status", server.status or UNKNOWN, "bold" if server.status == "ACTIVE" else "bad bold")
+    if (told := told_to_end(server)) is not None:
+        yield Fact("ending", told, "warn")
 
 
 def _server_memory(server: Server, view: View, cells: int) -> Line:
@@ -1411,7 +1418,7 @@ SERVER: Final[Thing[Server]] = Thing(
         Field(
             "status", "status", TEXT, lambda s, v: s.status, null=True,
             about="What the daemon says: ACTIVE, FAULT, INITIALIZING, …",
-            column=Column(30, 16, 95, cell=_status_cell), row=Text(30, "STATUS"),
+            column=Column(30, 16, 95, cell=_status_cell), row=Text(30, "STATUS", _status_row),
             detail=Detail("server", 30, facts=_status_facts), command="get_server_status",
             metric=Metric("servers", "MPS servers by status.", words=("ACTIVE", "INITIALIZING", "FAULT")),
         ),
@@ -1453,6 +1460,14 @@ SERVER: Final[Thing[Server]] = Thing(
             metric=Metric(
                 "server_start_time_seconds", "When the server was started; of several servers the first.", fold=min
             ),
+        ),
+        Field(
+            "ending", "ending", FLAG, lambda s, v: s.ending,
+            about="The daemon's logs say that it was told to end, and it waits for its clients.",
+        ),
+        Field(
+            "ending_since", "ending since", TIME, lambda s, v: s.ending_since, null=True,
+            about="When the logs first said so.",
         ),
         Field(
             "device_uuids", "GPUs", TEXTS, lambda s, v: _server_uuids(s), about="The devices that its clients are on.",

@@ -20,7 +20,7 @@ from mpstui.core.model import (
     Snapshot,
 )
 from mpstui.core.partition import sm_share
-from mpstui.core.text import UNKNOWN, Line, by_device, format_percentage, format_size, owner
+from mpstui.core.text import UNKNOWN, Line, by_device, format_percentage, format_size, moment_text, owner, plural
 
 HEALTH: Mapping[Health, tuple[str, str]] = {
     "ok": ("● ok", "good"),
@@ -182,8 +182,17 @@ def status_mark(server: Server) -> tuple[str, str]:
     if not status:
         return UNKNOWN, "dim"
     if status == "ACTIVE":
-        return "● ACTIVE", "good"
+        return ("● ACTIVE ending", "warn") if server.ending else ("● ACTIVE", "good")
     return (f"✕ {status}", "bad") if "FAULT" in status else (f"◌ {status}", "warn")
+
+
+def told_to_end(server: Server) -> str | None:
+    """``told to end at 2026-11-22 15:09:51, by its log, and waits for 2 clients``; None for one that was not."""
+    if not server.ending:
+        return None
+    at = "" if server.ending_since is None else f" at {moment_text(server.ending_since)}"
+    waits = plural(len(server.clients) + server.clients_elsewhere, "client")
+    return f"told to end{at}, by its log, and waits for {waits}"
 
 
 def client_line(client: Client | PendingClient | LostClient | OutsideClient) -> str:

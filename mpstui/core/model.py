@@ -315,7 +315,9 @@ class Server:
     pinned_mem_limits: Mapping[str, int] = field(default_factory=empty)
     clients: tuple[Client, ...] = ()
     ending: bool = False
-    """It was told to end and waits for its clients."""
+    """It was told to end and waits for its clients, as its daemon's logs say."""
+    ending_since: float | None = None
+    """When they first said so; None where that is not known."""
     fault: ServerFault | None = None
     v3: V3Server | None = None
     """Its name and directories, of a daemon of protocol 3."""

@@ -90,6 +90,12 @@ KINDS: Final[Mapping[str, Mapping[Severity, Words]]] = {
             "GPUs.",
         )
     },
+    "server_ending": {
+        "info": Words(
+            "A server was told to end, as its log says, and waits for its clients.",
+            "It ends when its last client has ended: wait, or ask their owners.",
+        )
+    },
     "pending": {
         "warning": Words(
             "Clients wait for a server of another user to end.",

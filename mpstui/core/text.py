@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
@@ -190,6 +191,14 @@ def format_age(seconds: float | None) -> str:
         if seconds >= size:
             return f"{int(seconds // size)}{unit}"
     return f"{max(0, int(seconds))}s"
+
+
+def moment_text(when: float) -> str:
+    """Seconds since the epoch as the date and the time here; logs may tell of any."""
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(when))
+    except (OverflowError, ValueError, OSError):
+        return "a time beyond the calendar"
 
 
 def client_pids(pids: Sequence[int], most: int = 8) -> str:

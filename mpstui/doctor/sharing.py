@@ -45,6 +45,7 @@ _FROM_STATUS: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
 """Checks that are problems of the status: their codes, and what is so where there is none."""
 LEFT_OUT: Final[Mapping[str, str]] = {
     "pending": "the check of users says who waits for whom",
+    "server_ending": "as it was told to, or for a client that waits, which the check of users says",
     "daemon_lies": "the check of users says it",
     "shared_device": "a check of its own, which looks at the same",
     "nvml": "the check of the driver says it",

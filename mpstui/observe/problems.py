@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
@@ -36,7 +35,7 @@ from mpstui.core.model import (
     StartFailures,
 )
 from mpstui.core.problems import KINDS, problem
-from mpstui.core.text import client_pids, format_size, owner, path_text, printable
+from mpstui.core.text import client_pids, format_size, moment_text, owner, path_text, printable
 from mpstui.core.trust import is_lying
 from mpstui.core.v3 import DEFAULT
 from mpstui.observe.discovery import Place, how_to_start
@@ -353,7 +352,7 @@ def idle_clients(daemons: Sequence[Daemon], after: float, now: float) -> Iterabl
         if activity is None or activity.idle_since is None or not held or now - activity.idle_since < after:
             continue
         who = f"Client {client.pid}" + (f" ({client.user})" if client.user else "")
-        text = f"{who} holds {format_size(held)} and has launched no kernel since {_clock(activity.idle_since)}"
+        text = f"{who} holds {format_size(held)} and has launched no kernel since {moment_text(activity.idle_since)}"
         text += "." if activity.seen_launching else ", when it was first watched."
         if activity.watched is not None and activity.watched < FULLY_WATCHED:
             text += f" It was watched for {activity.watched:.0%} of that time; launches between are not seen."
@@ -464,10 +463,10 @@ def _of_start(daemon: Daemon) -> Iterable[Problem]:
     found = daemon.start_failures
     if found is None:
         return
-    last = f"at {_clock(found.last)}" if found.last is not None else "at a time that is not known"
+    last = f"at {moment_text(found.last)}" if found.last is not None else "at a time that is not known"
     which = f" (server {found.server_pid})" if found.server_pid is not None else ""
     if found.count > 1:
-        since = f" since {_clock(found.since)}" if found.since is not None else ""
+        since = f" since {moment_text(found.since)}" if found.since is not None else ""
         text = f"No server starts: {found.count} ended before they were ready{since}, the last one {last}{which}."
     else:
         text = f"A server ended before it was ready, {last}{which}."
@@ -480,13 +479,6 @@ _START_REMEDY: Final = {
         "Likely cause: a sandbox that does not let an MPS server run, such as gVisor. Run the daemon outside of it."
     ),
 }
-
-
-def _clock(when: float) -> str:
-    try:
-        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(when))
-    except (OverflowError, ValueError, OSError):
-        return "a time beyond the calendar"
 
 
 def _of_pending(daemon: Daemon) -> Iterable[Problem]:
@@ -523,9 +515,13 @@ def _waiting(group: Sequence[PendingClient]) -> str:
     unseen = len(group) - len(pids)
     parts = [client_pids(pids)] if pids else []
     if unseen:
-        parts.append(ELSEWHERE if unseen == 1 else f"{unseen} clients in other PID namespaces")
+        parts.append(_elsewhere(unseen))
     text = " and ".join(parts)
     return text[0].upper() + text[1:]
+
+
+def _elsewhere(number: int) -> str:
+    return ELSEWHERE if number == 1 else f"{number} clients in other PID namespaces"
 
 
 def _of_outside(outside: Sequence[OutsideClient]) -> Iterable[Problem]:
@@ -534,8 +530,24 @@ def _of_outside(outside: Sequence[OutsideClient]) -> Iterable[Problem]:
         yield problem("warning", "outside", f"process {process.pid}", text)
 
 
+def _of_ending(server: Server) -> Problem:
+    """It was told to end, by an admin or for a client of another user, and is there until its clients have ended."""
+    ahead = []
+    if server.clients:
+        users = dict.fromkeys(owner(client.user, client.uid) for client in server.clients)
+        ahead.append(f"{client_pids([client.pid for client in server.clients])} ({', '.join(users)})")
+    if server.clients_elsewhere:
+        ahead.append(_elsewhere(server.clients_elsewhere))
+    waits = f"waits for {' and '.join(ahead)}, and then ends" if ahead else "is to end, and has no client that is known"
+    at = f" at {moment_text(server.ending_since)}" if server.ending_since is not None else ""
+    text = f"Server {server.pid} {waits}: its log says that it was told to end{at}."
+    return problem("info", "server_ending", f"server {server.pid}", text)
+
+
 def _of_server(server: Server, daemon: Daemon) -> Iterable[Problem]:
     subject = f"server {server.pid}"
+    if server.ending:
+        yield _of_ending(server)
     if server.status == "FAULT":
         fault = server.fault
         text = KINDS["fault"]["error"].text

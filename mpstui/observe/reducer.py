@@ -893,6 +893,7 @@ class NodeState:
             pinned_mem_limits=memory or EMPTY,
             clients=tuple(sorted((made.client for made in clients), key=lambda client: client.key.pid)),
             ending=server.ending,
+            ending_since=server.ending_since,
             fault=server_fault(server, known),
             v3=state.v3.server_of(server.pid) if state.v3 is not None else None,
             clients_elsewhere=server.elsewhere,

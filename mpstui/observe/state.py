@@ -127,6 +127,8 @@ class ServerRecord:
     fault: FaultRecord | None = None
     ending: bool = False
     """It waits for its clients to end, to shut down."""
+    ending_since: float | None = None
+    """When the logs first told so."""
     elsewhere: int = 0
     """Clients without a PID here, which are in no list."""
     departed: dict[int, tuple[float, frozenset[str]]] = field(default_factory=dict)
@@ -407,7 +409,8 @@ def _server_exited(state: DaemonState, event: Event, now: float) -> list[Event]:
 def _server_waiting(state: DaemonState, event: Event, now: float) -> list[Event]:
     server = state._server(event, now)
     if server is not None:
-        server.ending = True
+        if not server.ending:
+            server.ending, server.ending_since = True, event.time
         state._starting.pop(server.pid, None)
     return []
 
@@ -421,7 +424,7 @@ def _client_connected(state: DaemonState, event: Event, now: float) -> list[Even
     state.pending.pop(event.pid, None)
     state.lost.pop(event.pid, None)
     state.ended_unseen.pop(event.pid, None)
-    server.ending = False
+    # A server that is to end may get one more client of its own user (fact 21), and waits for that one too.
     if len(server.clients) < MOST_CLIENTS or event.pid in server.clients:
         server.clients[event.pid] = ClientRecord(event.pid, now, connected=event.time, limits=server.limits.copy())
     return []

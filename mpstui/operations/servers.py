@@ -10,7 +10,7 @@ from typing import Final
 
 from mpstui.control.answer import Outcome
 from mpstui.control.channel import patience
-from mpstui.core.cells import client_line
+from mpstui.core.cells import client_line, told_to_end
 from mpstui.core.model import Client, Daemon, ProcessKey, Server, Snapshot
 from mpstui.core.text import UNKNOWN, plural
 from mpstui.observe.poll import Need
@@ -122,6 +122,8 @@ class ShutdownServer(Operation):
         clients = plural(number, "client")
         facts = [("server", f"{server.pid} of {server.user or UNKNOWN}")]
         warnings: tuple[str, ...] = ()
+        if (told := told_to_end(server)) is not None:
+            facts.append(("already", told))
         if not number:
             facts.append(("ends", "at once: it has no clients"))
         elif request.force:

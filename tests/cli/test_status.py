@@ -33,7 +33,7 @@ DAEMON = {
 }  # fmt: skip
 SERVER = {
     "pid", "uid", "user", "status", "active_thread_percentage", "pinned_mem_limits", "clients", "clients_elsewhere",
-    "start_time", "device_uuids", "name",
+    "start_time", "device_uuids", "name", "ending", "ending_since",
 }  # fmt: skip
 CLIENT = {
     "pid", "id", "start_time", "user", "uid", "command", "pid_namespace", "pid_proved", "container", "state",

@@ -10,9 +10,11 @@ from mpstui.control.answer import Answer, Outcome
 from mpstui.control.grammar import LogParser
 from mpstui.control.wire import DeviceQuery, Membership, QueriedDevice
 from mpstui.core.blast import blast_of, blast_radius, bridges, groups
+from mpstui.core.cells import status_mark
 from mpstui.core.faults import fault_reports
 from mpstui.core.model import Client, Context, Daemon, Device, ProcessKey, Server, SessionHolder
 from mpstui.observe.discovery import Place
+from mpstui.observe.problems import find_problems
 from mpstui.observe.sources import NvmlSample, ProcessFacts
 from tests.observe.replay import DATA, PIPE, at, events, fold, lines, running, shot
 
@@ -198,6 +200,27 @@ def test_waiting_in_quit_lasts_until_the_server_has_ended_too():
 def test_a_quit_that_was_refused_is_none():
     _, daemon = shot(fold("21:31:01.990", **USERS), "21:31:01.990")
     assert daemon.health == "unknown"
+
+
+def test_a_server_that_was_told_to_end_says_so_until_it_is_gone():
+    """It was ACTIVE like any other, and only the events told. A client of its own user that comes later is let in, and
+    waited for too."""
+    _, daemon = shot(fold("21:31:01.983", **USERS), "21:31:01.983")
+    assert [server.ending for server in daemon.servers] == [False]
+    assert not [found for found in find_problems([daemon], [], None) if found.code == "server_ending"]
+    snapshot, daemon = shot(fold("21:31:03.000", **USERS), "21:31:03.000")
+    (server,) = daemon.servers
+    assert (server.ending, server.ending_since) == (True, at("21:31:01.984"))
+    assert status_mark(server)[0] == "● ACTIVE ending"
+    (told,) = [found for found in snapshot.problems if found.code == "server_ending"]
+    assert (told.severity, told.subject) == ("info", "server 1402")
+    assert told.text.startswith("Server 1402 waits for client 2843 (")
+    assert "its log says that it was told to end at 2026-11-20 21:31:01" in told.text
+    snapshot, daemon = shot(fold("21:31:15.000", **USERS), "21:31:15.000")
+    assert (daemon.servers[0].ending, pids(daemon.clients()) >= {2990}) == (True, True)
+    snapshot, daemon = shot(fold("21:31:18.100", **USERS), "21:31:18.100")
+    assert 1402 not in {server.pid for server in daemon.servers}
+    assert "server_ending" not in {found.code for found in snapshot.problems}
 
 
 def test_a_daemon_that_answers_after_all_is_not_waiting_in_quit():

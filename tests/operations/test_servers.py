@@ -10,6 +10,7 @@ import pytest
 
 from mpstui.control.answer import Outcome
 from mpstui.core.model import PendingClient, ProcessKey, Snapshot
+from mpstui.core.text import moment_text
 from mpstui.core.trust import Speaker
 from mpstui.load.results import Experiment
 from mpstui.load.types import LoadSpec
@@ -47,6 +48,12 @@ def test_by_force_its_clients_are_hit_and_without_it_they_are_waited_for() -> No
     assert waits.hits == ()
     assert [line.split()[0] for group in waits.others for line in group.clients] == ["643", "644"]
     assert dict(waits.facts)["ends"] == "when 2 clients have ended; none is touched"
+
+
+def test_a_server_that_was_told_to_end_already_is_said_to_be() -> None:
+    again = dict(preview(shut_down(), of_server(node(client(643)), ending=True, ending_since=0.0)).facts)
+    assert again["already"] == f"told to end at {moment_text(0.0)}, by its log, and waits for 1 client"
+    assert "already" not in dict(preview(shut_down(), node(client(643))).facts)
 
 
 def test_clients_without_a_number_here_are_counted_too() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar
 
-from mpstui.core.cells import OUTDATED
+from mpstui.core.cells import OUTDATED, told_to_end
 from mpstui.core.model import Daemon, ProcessKey, Server, Snapshot
 from mpstui.core.text import UNKNOWN, Line, plural
 from mpstui.fields import SERVER, Thing, View
@@ -52,4 +52,6 @@ class ServersPanel(TablePanel[Server]):
             notes.append((f"  {outdated} {OUTDATED} outdated limits", "warn"))
         if "FAULT" in (row.status or ""):
             notes.append(("  new clients are refused until every affected client has ended", "bad"))
+        if (told := told_to_end(row)) is not None:
+            notes.append((f"  {told}", "warn"))
         return tuple(notes)
