@@ -203,6 +203,17 @@ def test_a_gain_counts_where_the_repeats_are_apart() -> None:
     assert said([100.0], [900.0]).startswith("No difference seen")
 
 
+def test_a_gain_of_many_is_told_beside_what_one_loses() -> None:
+    same, less, more = [100.0, 101.0, 100.0], [80.0, 81.0, 80.0], [150.0, 151.0, 150.0]
+    taken = {(1, "without MPS"): same, (1, "with MPS"): less, (4, "without MPS"): same, (4, "with MPS"): more}
+    assert metric_verdict(taken) == (
+        "It depends: 4 clients with MPS do 50% more than without, but 1 client with MPS does 20% less."
+    )
+    # What a small share costs is no word against MPS.
+    taken |= {(1, "with MPS"): same, (1, "with MPS, 20 % each"): less}
+    assert metric_verdict(taken) == "MPS helps: 4 clients with MPS do 50% more than without."
+
+
 USE = Use("<s>", [{"sm_utilization": [40.0], "power_watts": [300.0]}, {"sm_utilization": [60.0]}])
 RESULT = ExperimentResult(
     "x",
