@@ -45,7 +45,7 @@ async def test_enter_cancels_and_the_clients_are_waited_for_unless_said(size) ->
 async def test_by_force_everybody_who_is_hit_is_named_and_nobody_else() -> None:
     runner, host = opened()
     async with host.run_test(size=(160, 48)) as pilot:
-        await pilot.press("down")
+        await pilot.press("shift+tab", "down")
         assert listing(host, "hits").count("✕") == 3
         assert "4011" in listing(host, "hits"), "the one under the cursor too"
         host.screen.query_one("#apply").focus()
@@ -54,6 +54,30 @@ async def test_by_force_everybody_who_is_hit_is_named_and_nobody_else() -> None:
     (request,) = runner.requests
     assert request.force
     assert [key.pid for key in request.clients] == [4011, 4012, 4013]
+
+
+async def test_the_arrows_change_what_is_chosen_only_where_the_focus_and_its_mark_are() -> None:
+    clients = tuple(client(4001 + n) for n in range(14))
+    _, host = opened(node(clients))
+    async with host.run_test(size=(80, 24)) as pilot:
+        await pilot.press("down", "down", "pagedown")
+        assert host.focused is host.screen.query_one("#cancel")
+        assert "↑↓ scroll lists" in text_of(host)
+        assert not host.screen.request().force, "arrows scroll; they do not choose the harmful end"
+        await pilot.press("shift+tab")
+        assert "▸ Hit" in text_of(host) or "▸ Waits for: 14" in text_of(host), "a list in focus is marked"
+        assert "Enter" not in text_of(host).splitlines()[-1], "which does nothing there"
+        await pilot.press("down")
+        assert not host.screen.request().force
+        await pilot.press("shift+tab")
+        assert host.focused is host.screen.query_one("#force")
+        assert "▸● waited for" in text_of(host)
+        assert "↑↓ choose" in text_of(host)
+        await pilot.press("down")
+        assert host.screen.request().force
+        assert "▸● not waited for" in text_of(host)
+        await pilot.press("tab", "tab", "up")
+        assert host.screen.request().force, "nor back"
 
 
 async def test_one_of_several_is_chosen_and_one_that_goes_is_not_taken_for_another() -> None:

@@ -61,13 +61,6 @@ class StopDialog(ProgressDialog):
     def _waits(self) -> tuple[Choice, ...]:
         return WAITS_V3 if self._daemon.protocol == "v3" else WAITS
 
-    def action_scroll_lists(self, step: int) -> None:
-        """Arrows choose from the marked button too, as the frame says; pages scroll the clients."""
-        if self.state == "asking" and abs(step) == 1:
-            self.query_one("#wait", Chooser).action_move(step)
-        else:
-            super().action_scroll_lists(step)
-
     @property
     def daemon(self) -> Daemon | None:
         """The same daemon, not another one in the same directory."""

@@ -21,7 +21,7 @@ from textual.widgets import Button
 
 from mpstui.core.model import Snapshot
 from mpstui.ui.bars import KeyBar, KeyHint
-from mpstui.ui.dialogs.widgets import Push, Scroll, plain
+from mpstui.ui.dialogs.widgets import Chooser, Listing, Push, Scroll, Toggles, plain
 from mpstui.ui.layout import room_of
 from mpstui.ui.lines import StyledScreen
 
@@ -29,6 +29,9 @@ KEYS: Final = 1
 """Rows of the keys, under the frame."""
 _KEEPS: Final = {"Esc": 8, "Enter": 7, "Tab": 7, "↑↓": 4}
 """The higher, the longer a key stays where there is no room for all."""
+_ARROWS: Final = frozenset({"choose", "scroll lists"})
+_PRESSES: Final = frozenset({"next", "marked button", "presses the marked button"})
+"""What a dialog's hint says of the arrows and of Enter, where that follows from what has the focus."""
 _DOES: Final = {"Esc": "close", "Tab": "app.focus_next", "y": "copy", "Enter": "press"}
 """What a click on a key's entry does."""
 
@@ -133,10 +136,26 @@ class Dialog(StyledScreen, ModalScreen[None]):
     def tell_keys(self) -> None:
         """The keys at the foot, with what Enter and Tab do where the focus is now."""
         parts = [(key, text) for key, _, text in (part.partition(" ") for part in self._hint.split(" · "))]
-        if self.is_mounted and isinstance(button := self.focused, Push):
-            parts = [(key, self._on_button(button, key, text)) for key, text in parts]
+        if self.is_mounted:
+            if isinstance(self.focused, Chooser) and any(key == "Tab" for key, _ in parts):
+                parts = parts if any(key == "↑↓" for key, _ in parts) else [("↑↓", "choose"), *parts]
+            parts = [(key, here) for key, text in parts if (here := self._here(key, text))]
         hints = [KeyHint(key, text, _DOES.get(key, "none"), _KEEPS.get(key, 6)) for key, text in parts]
         self.keys.show([*hints, *([KeyHint("?", "Help", "app.show_help", 8)] if self.HELPED else [])])
+
+    def _here(self, key: str, text: str) -> str:
+        """What a key does where the focus is; empty for nothing. The arrows choose on a choice alone, and scroll the
+        lists from anywhere else: a choice may be harmful, and changes only where one stands."""
+        at = self.focused
+        if key == "↑↓" and text in _ARROWS:
+            if isinstance(at, Chooser):
+                return "move" if isinstance(at, Toggles) else "choose"
+            return "scroll lists" if any(listing.long and listing.display for listing in self.query(Listing)) else ""
+        if (key, text) == ("Space", "on/off"):
+            return text if isinstance(at, Toggles) else ""
+        if key == "Enter" and text in _PRESSES and at is not None and not isinstance(at, Push):
+            return "" if isinstance(at, Scroll) else "next"
+        return self._on_button(at, key, text) if isinstance(at, Push) else text
 
     def _on_button(self, button: Push, key: str, text: str) -> str:
         """What a key does on a button: its own name for Enter, and for Tab the button that it leads to."""

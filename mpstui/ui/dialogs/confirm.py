@@ -23,8 +23,8 @@ from mpstui.ui.dialogs.progress import ActionDialog
 from mpstui.ui.dialogs.widgets import Choice, Chooser, DetailRow, Lines, Listing, Sheet, labelled, marked, plain
 from mpstui.ui.form import TypedLine
 
-_HINT = "Enter marked button · Tab move · Esc cancel"
-_TYPE_HINT = "Tab to the field, then type · Enter marked button · Esc cancel"
+_HINT = "↑↓ scroll lists · Enter marked button · Tab move · Esc cancel"
+_TYPE_HINT = "↑↓ scroll lists · Tab to the field, then type · Enter marked button · Esc cancel"
 _FORCE = (
     Choice("", "waited for", "it ends when its clients have ended"),
     Choice("force", "not waited for", "it ends now, and their GPU work with it"),
@@ -121,13 +121,6 @@ class HarmConfirm(ActionDialog):
         self.take_newest()
         self.show()
 
-    def action_scroll_lists(self, step: int) -> None:
-        """Arrows choose the server's end from the marked button too; pages scroll the lists."""
-        if self.state == "asking" and abs(step) == 1 and "force" in self._kinds:
-            self.query_one("#force", Chooser).action_move(step)
-        else:
-            super().action_scroll_lists(step)
-
     def present(self) -> tuple[ProcessKey, ...]:
         """The chosen clients that are still there: the same processes, not the same numbers."""
         daemon = self.snapshot.daemon(self.pipe_dir)
@@ -166,8 +159,7 @@ class HarmConfirm(ActionDialog):
             self.query_one("#warnings", Lines).show(*(marked("▲", line, "$text-warning") for line in preview.warnings))
             self._show_others(preview)
         self.show_foot(self._label(), ready=self._problem is None)
-        hint = _TYPE_HINT if preview.type_in and self._problem is not None else _HINT
-        self.say_hint(f"↑↓ scroll lists · {hint}" if any(listing.long for listing in self.query(Listing)) else hint)
+        self.say_hint(_TYPE_HINT if preview.type_in and self._problem is not None else _HINT)
 
     def _ask_for(self, wanted: str) -> None:
         """The field is there only while something has to be typed."""

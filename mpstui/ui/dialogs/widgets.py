@@ -157,7 +157,7 @@ class Scroll(VerticalScroll):
 
 
 class Listing(Scroll):
-    """A list under a title; takes the keyboard only while it is too long for its room."""
+    """A list under a title; takes the keyboard only while it is too long for its room, and has an arrow then."""
 
     ROOM = 6
     DEFAULT_CSS = """
@@ -173,6 +173,7 @@ class Listing(Scroll):
     def __init__(self, *, id: str | None = None, classes: str = "") -> None:
         super().__init__(id=id, classes=classes, can_focus=False)
         self._lines: tuple[Content, ...] = ()
+        self._title = ""
         self._static = Static(markup=False)
 
     def compose(self) -> ComposeResult:
@@ -180,7 +181,8 @@ class Listing(Scroll):
 
     def show(self, title: str, lines: Sequence[Content], *, follow: bool = False) -> None:
         """Replace title and lines; ``follow`` keeps the last line in view."""
-        self.border_title = Content(f"{plain(title)} ")
+        self._title = plain(title)
+        self._entitle()
         if len(lines) == len(self._lines) and all(a.is_same(b) for a, b in zip(lines, self._lines, strict=True)):
             return
         self._lines = tuple(lines)
@@ -189,6 +191,13 @@ class Listing(Scroll):
         self._static.update(Content("\n").join(self._lines))
         if follow:
             self.scroll_end(animate=False)
+
+    def _entitle(self) -> None:
+        self.border_title = Content(f"{'▸ ' if self.has_focus else ''}{self._title} ")
+
+    def watch_has_focus(self, _has_focus: bool) -> None:
+        super().watch_has_focus(_has_focus)
+        self._entitle()
 
     @property
     def long(self) -> bool:
@@ -211,7 +220,9 @@ class Choice:
 
 
 class Chooser(Widget, can_focus=True):
-    """One of several, by arrow keys or the mouse. The choice is held by identity while the choices change."""
+    """One of several, by arrow keys or the mouse. The choice is held by identity while the choices change.
+
+    An arrow before the line that the keys would move from says without colour that it has the focus."""
 
     ROOM = 6
     ALIGNED: ClassVar[bool] = True
@@ -225,7 +236,7 @@ class Chooser(Widget, can_focus=True):
     ]
     DEFAULT_CSS = """
     Chooser {
-        height: auto; width: 1fr; padding: 0 1; pointer: pointer;
+        height: auto; width: 1fr; padding: 0 1 0 0; pointer: pointer;
         &:focus { background: $panel; }
         &:disabled { color: $text-muted; }
     }
@@ -300,7 +311,7 @@ class Chooser(Widget, can_focus=True):
 
     def render(self) -> Content:
         if self.chosen is None:
-            return Content.styled("— none known", "$text-muted")
+            return Content.styled(f"{'▸' if self.has_focus else ' '}— none known", "$text-muted")
         width = max(cell_len(plain(c.label)) for c in self.choices)
         first, lines = self._first(), []
         for choice in self.choices[first : first + self.ROOM]:
@@ -311,7 +322,8 @@ class Chooser(Widget, can_focus=True):
             label = Content.styled(f"{mark} {plain(choice.label)}", style)
             detail = Content.styled(plain(choice.detail), "$text-error" if choice.gone else "$text-muted")
             room = width + len(mark) - label.cell_length + 3 if self.ALIGNED else 2
-            lines.append(Content.assemble(label.pad_right(room), detail))
+            focus = "▸" if choice == self.chosen and self.has_focus else " "
+            lines.append(Content.assemble(focus, label.pad_right(room), detail))
         below = len(self.choices) - first - self.ROOM
         if below > 0:
             lines[-1] = Content.assemble(lines[-1], (f"  ↓ {below} more", "$text-muted"))
