@@ -40,6 +40,20 @@ def parse_time(text: str, now: float) -> float:
     raise ValueError(f"{text!r} is no time: 10m, 21:29:12, 2026-11-20T21:29:12 or @SECONDS is needed")
 
 
+def time_within(text: str, shown: float, first: float, last: float) -> float:
+    """The same for who stands at ``shown`` in a record from ``first`` to ``last``: a time of day without a date is the
+    one nearest to ``shown`` of those that the record has, and otherwise of those that were before its end."""
+    latest = last + 1.0  # what is shown as that second
+    if not _CLOCK.fullmatch(text.strip()):
+        return parse_time(text, last)
+    newest = datetime.fromtimestamp(parse_time(text, latest))
+    days = max(0, round((newest.timestamp() - shown) / 86400))
+    back = (newest - timedelta(days=each) for each in range(max(0, days - 1), days + 2))
+    found = [moment.timestamp() for moment in back if moment.timestamp() <= latest]
+    recorded = [time for time in found if time >= first - 1.0]
+    return min(recorded or found, key=lambda time: abs(time - shown))
+
+
 def local_text(time: float | None) -> str:
     """``2026-11-20 21:29:12.195`` in local time, as the logs write it; blanks where it is not known."""
     if time is None:

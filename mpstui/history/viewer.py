@@ -22,7 +22,7 @@ from mpstui.history.player import Player, ShownMoment
 from mpstui.history.postmortem import as_told_there
 from mpstui.history.reader import LogHistory
 from mpstui.history.recording import FileSink, FileTape, MemoryTape, Recorder, RecordingError, Tape
-from mpstui.history.times import parse_time
+from mpstui.history.times import time_within
 from mpstui.observe.procfs import user_name
 from mpstui.observe.sources import BlockingCalls, NodeSources
 from mpstui.observe.trusted import UnreadableLogError
@@ -195,11 +195,11 @@ class Viewer:
 
     async def jump(self, text: str) -> str | None:
         """To a time as a person writes it: HH:MM, HH:MM:SS, with a date before it, 10m for ten minutes before the end.
-        A time of day is the one nearest to what is shown."""
+        A time of day is the one nearest to what is shown that the record has, or else that was before its end."""
         async with self._moving:
             span = await self._ask(lambda player: player.span)
             try:
-                wanted = _nearest(parse_time(text, span[1]), self._now(), text)
+                wanted = time_within(text, self._now(), *span)
             except (ValueError, OverflowError):
                 wanted = math.nan
             if not 0 <= wanted <= _LATEST:
@@ -448,13 +448,6 @@ def _told(time: float, span: tuple[float, float]) -> str:
     moment = datetime.fromtimestamp(time)
     same = datetime.fromtimestamp(span[0]).date() == datetime.fromtimestamp(span[1]).date() == moment.date()
     return moment.strftime("%H:%M:%S" if same else "%Y-%m-%d %H:%M:%S")
-
-
-def _nearest(found: float, shown: float, text: str) -> float:
-    """A time of day without a date is that of the day that is nearest to what is shown."""
-    if "-" in text or text.startswith("@") or ":" not in text:
-        return found
-    return found + round((shown - found) / 86400) * 86400
 
 
 class Recording:

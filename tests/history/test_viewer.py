@@ -17,6 +17,7 @@ from mpstui.history.log_recording import LogTape
 from mpstui.history.player import Player
 from mpstui.history.postmortem import state_at
 from mpstui.history.recording import FileSink, MemoryTape, RecordingError
+from mpstui.history.times import time_within
 from mpstui.history.viewer import LiveViewer, Viewer, of_logs
 from mpstui.observe.reducer import NodeState
 from mpstui.operations.registry import ON_OVERVIEW, OPERATIONS
@@ -87,6 +88,10 @@ def test_a_recording_plays_stands_steps_and_ends(tape) -> None:
         middle = time.strftime("%H:%M:%S", time.localtime(first + 2))
         assert await viewer.jump(middle) is None
         assert viewer.snapshot.past.at == int(first + 2)
+        earlier = time.localtime(last + 3600)
+        assert f"no record of {time.strftime('%Y-%m-%d %H', time.localtime(last + 3600 - 86400))}" in (
+            await viewer.jump(time.strftime("%H:%M:%S", earlier)) or ""
+        ), "one that has not been yet is yesterday's"
         for wrong in ("99:99", "", "noon", "10:61", "@nan", "@inf", "@1e99", "9" * 400, "\x1b"):
             assert await viewer.jump(wrong) is not None
         assert "no record of 2020-01-01 10:00:00: the record is from" in await viewer.jump("2020-01-01 10:00")
@@ -242,3 +247,23 @@ def test_no_command_of_ones_own_is_run_from_the_past(tape) -> None:
     assert fill(spec, shown, CommandTarget(PIPE)).words
     with pytest.raises(RefusedError, match="the past"):
         fill(spec, replace(shown, past=Past("PAST", 1.0, 0.0, 1.0, False, 1.0, "the past")), CommandTarget(PIPE))
+
+
+@pytest.mark.parametrize(
+    ("typed", "shown", "first", "last", "found"),
+    [
+        ("02:10", "22 14:51", "22 14:00", "22 14:51", "22 02:10"),
+        ("23:50", "22 00:30", "21 20:00", "22 00:40", "21 23:50"),
+        ("23:59", "21 12:00", "20 10:00", "22 09:00", "21 23:59"),
+        ("08:15", "21 20:10", "21 20:00", "22 10:00", "22 08:15"),
+        ("14:51:00", "22 14:51", "22 14:00", "22 14:51", "22 14:51"),
+        ("15:00", "20 15:30", "19 12:00", "22 14:51", "20 15:00"),
+        ("2026-11-20 15:00", "22 14:51", "22 14:00", "22 14:51", "20 15:00"),
+        ("10m", "20 10:00", "19 12:00", "22 14:51", "22 14:41"),
+    ],
+)
+def test_a_time_of_day_is_the_nearest_that_was(typed: str, shown: str, first: str, last: str, found: str) -> None:
+    def at(text: str) -> float:
+        return time.mktime(time.strptime(f"2026-11-{text}", "%Y-%m-%d %H:%M"))
+
+    assert time_within(typed, at(shown), at(first), at(last)) == at(found)
