@@ -302,7 +302,7 @@ def _load(path: Path, below: Config, *, system: bool) -> tuple[Config, list[str]
     except _StrangersError as error:
         return below, [f"{where}: {error}; it is not read"]
     except _BadFileError as error:
-        policy = Policy(True, (), None, "none") if system and not _is_root() else below.policy
+        policy = _STRICTEST if system and not _is_root() else below.policy
         origins = {**below.origins, "read_only": where, **({"policy": where} if system else {})}
         closed = replace(below, read_only=True, policy=policy, origins=origins)
         return closed, [f"{where}: {error}; read-only until it is corrected"]
@@ -331,6 +331,10 @@ def _load(path: Path, below: Config, *, system: bool) -> tuple[Config, list[str]
         if check is None:
             known = f"is not known; known: {', '.join(sorted(checks))}"
             text = f"is root's: only {path_text(SYSTEM)} may have it" if key == "policy" else known
+            if (meant := _forbids(key, system=system)) is not None:  # a slip of the pen opens nothing
+                forbidden: Any = _bound(_STRICTEST) if meant == "policy" else True
+                config = replace(config, **{meant: forbidden}, origins={**config.origins, meant: where})
+                text = f"is not known, and taken for {meant}: what it forbids is forbidden until it is corrected"
             messages.append(f"{where}: {_quoted(key)} {text}")
             continue
         checked, problem = check(value)
@@ -340,13 +344,22 @@ def _load(path: Path, below: Config, *, system: bool) -> tuple[Config, list[str]
     return config, messages
 
 
+def _forbids(key: str, *, system: bool) -> str | None:
+    """Which name that forbids something a misspelt one stands for."""
+    from difflib import get_close_matches
+
+    known = ("policy", "read_only") if system else ("read_only",)
+    return next(iter(get_close_matches(key.lower().replace("-", "_"), known, 1, 0.7)), None)
+
+
+_STRICTEST: Final = Policy(True, (), None, "none")
 _POLICY: Final = frozenset(each.name for each in fields(Policy))
 
 
 def _policy(value: object) -> tuple[Policy, str | None]:
     """A policy that is not understood is the strictest one."""
     if not isinstance(value, dict):
-        return _bound(Policy(True, (), None, "none")), "must be a table, [policy]; everything is forbidden until it is"
+        return _bound(_STRICTEST), "must be a table, [policy]; everything is forbidden until it is"
     wrong = [f"{_quoted(name)} is not known" for name in value if name not in _POLICY]
     idle, problem = _minutes(value.get("idle_minutes", 1))
     if problem is not None or idle == 0:
@@ -359,9 +372,7 @@ def _policy(value: object) -> tuple[Policy, str | None]:
     if (commands := value.get("commands", "any")) not in ("any", "system", "none"):
         wrong.append('commands must be "any", "system" or "none"')
     if wrong:
-        return _bound(
-            Policy(True, (), None, "none")
-        ), f"{_several(wrong)}; everything is forbidden until that is corrected"
+        return _bound(_STRICTEST), f"{_several(wrong)}; everything is forbidden until that is corrected"
     seers = None if seen is None else tuple(seen)
     return _bound(Policy(bool(read_only), seers, idle if "idle_minutes" in value else None, commands)), None
 

@@ -54,6 +54,14 @@ def test_a_wrong_value_keeps_the_default(file, text, said):
     assert (config.refresh, config.reconcile, config.theme, config.read_only) == (1.0, 60.0, None, False)
 
 
+@pytest.mark.parametrize("name", ["readonly", "read-only", "Read_Only", "raed_only"])
+def test_a_misspelt_wish_to_be_read_only_is_one(file, name):
+    file.write_text(f"{name} = true")
+    config, (message,) = load_config(file)
+    assert config.read_only
+    assert f"“{name}” is not known, and taken for read_only" in message
+
+
 @pytest.mark.parametrize(
     "text", ['[keys]\naction.unblock = "U"', '[keys.action]\nunblock = "U"', '[keys]\n"action.unblock" = "U"']
 )

@@ -100,7 +100,8 @@ def test_root_is_not_bound(system: Path, user: Path) -> None:
 @pytest.mark.parametrize(
     "text",
     ["[policy]\nread_only = 1", "[policy]\nsee_commands = 'alice'", "[policy]\nsee_commands = ['']", "policy = true",
-     "[policy]\nreadonly = false", "[policy]\nidle_minutes = 0", "[policy", "\x00"],
+     "[policy]\nreadonly = false", "[policy]\nidle_minutes = 0", "[policy", "\x00", "[polcy]\nread_only = true",
+     "[Policy]\n", "[policies]\ncommands = 'none'", "[[policys]]"],
 )  # fmt: skip
 def test_a_policy_that_is_not_understood_is_the_strictest(system: Path, user: Path, text: str) -> None:
     system.write_text(text)
