@@ -904,7 +904,8 @@ class ServerLines:
         pid, context = int(found[1]), int(found[2])
         self._ending[line.pid] = pid, context
         self._terminating.add(line.pid)
-        detail = f"client {pid} is asked to end"
+        # One command makes a line for each context; control.log's own, and the first of them, are one event.
+        detail = f"client {pid} is asked to end: its context {context}"
         return [make_event(line, "terminate_requested", detail, server=line.pid, pid=pid, context=context)]
 
     def _no_shm(self, line: LogLine) -> Event:

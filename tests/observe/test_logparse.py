@@ -119,6 +119,13 @@ def test_memory_limit_of_the_server_log():
     assert event.detail == "server 634: pinned memory limit of device 0 set to 2.0 GiB"
 
 
+def test_one_that_is_asked_to_end_on_two_contexts_is_not_asked_twice():
+    """The two lines were the same, and a second terminate_client blocks the daemon (fact 16)."""
+    asks = [f"MPS server requesting client {{PID: 645, Context ID: {number}}} to exit" for number in (1, 2)]
+    told = [event.detail for event in events("server", server(*asks))]
+    assert told == [f"client 645 is asked to end: its context {number}" for number in (1, 2)]
+
+
 def test_terminate_refused_and_done():
     told = events("control", control("Cmd:terminate_client 634 999999", "Invalid process 999999!", "1", "UI closed"))
     assert [e.kind for e in told] == ["terminate_requested", "command", "session_closed"]
