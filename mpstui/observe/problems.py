@@ -504,8 +504,12 @@ def _of_pending(daemon: Daemon) -> Iterable[Problem]:
             f"{they.capitalize()} one when the present server has no clients left, "
             "or the daemon runs with -multiuser-server."
         )
-        ahead = client_pids(group[0].waits_for) if group[0].waits_for else "its last client"
-        text = f"{who} {'wait' if many else 'waits'} for server {server} to end, which waits for {ahead}.{unseen}"
+        until = f"server {server} ends"
+        if ahead := [client for client in daemon.clients() if client.pid in group[0].waits_for]:  # what frees it first
+            until = (
+                f"{_of_users(ahead)} {'end' if len(ahead) > 1 else 'ends'}: server {server} serves one user at a time"
+            )
+        text = f"{who} {'wait' if many else 'waits'} until {until}.{unseen}"
         yield problem("warning", "pending", subject, text, remedy)
 
 
@@ -518,6 +522,12 @@ def _waiting(group: Sequence[PendingClient]) -> str:
         parts.append(_elsewhere(unseen))
     text = " and ".join(parts)
     return text[0].upper() + text[1:]
+
+
+def _of_users(clients: Sequence[Client]) -> str:
+    """``clients 5, 6 (alice)``."""
+    users = dict.fromkeys(owner(client.user, client.uid) for client in clients)
+    return f"{client_pids([client.pid for client in clients])} ({', '.join(users)})"
 
 
 def _elsewhere(number: int) -> str:
@@ -534,8 +544,7 @@ def _of_ending(server: Server) -> Problem:
     """It was told to end, by an admin or for a client of another user, and is there until its clients have ended."""
     ahead = []
     if server.clients:
-        users = dict.fromkeys(owner(client.user, client.uid) for client in server.clients)
-        ahead.append(f"{client_pids([client.pid for client in server.clients])} ({', '.join(users)})")
+        ahead.append(_of_users(server.clients))
     if server.clients_elsewhere:
         ahead.append(_elsewhere(server.clients_elsewhere))
     waits = f"waits for {' and '.join(ahead)}, and then ends" if ahead else "is to end, and has no client that is known"

@@ -67,6 +67,8 @@ class Header(LineWidget):
             clients = sum(len(server.clients) for server in daemon.servers)
             known = not daemon.explained and daemon.servers_known
             counts = f" · {plural(len(daemon.servers), 'server')} · {plural(clients, 'client')}"
+            if daemon.pending:
+                counts += f" · {len(daemon.pending)} {'waits' if len(daemon.pending) == 1 else 'wait'}"
             right = {
                 "directory": ((f"  {_shorten(path_text(daemon.pipe_dir), max(12, width // 4))}", "label"),),
                 "health": ((f" {word}", style),),

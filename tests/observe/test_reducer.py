@@ -251,10 +251,15 @@ def test_many_that_wait_for_the_same_server_are_one_warning():
         for pid, user in ((11, "bob"), (12, "carol"), (13, "bob"))
     )
     new = PendingClient(ProcessKey(14), user="eve")
-    found = find_problems([Daemon(PIPE, condition=condition.ok(), watch="logs", pending=(*waiting, new))], [], None)
+    server = Server(ProcessKey(7), clients=(Client(ProcessKey(5), 7, user="alice"),))
+    one = Daemon(PIPE, condition=condition.ok(), watch="logs", servers=(server,), pending=(*waiting, new))
+    found = find_problems([one], [], None)
     told = [(p.severity, p.text) for p in found if p.code == "pending"]
     assert told == [
-        ("warning", "Clients 11, 12, 13 (bob, carol) wait for server 7 to end, which waits for client 5."),
+        (
+            "warning",
+            "Clients 11, 12, 13 (bob, carol) wait until client 5 (alice) ends: server 7 serves one user at a time.",
+        ),
         ("info", "Client 14 (eve) waits for a server."),
     ]
 
