@@ -717,6 +717,9 @@ class Event(NamedTuple):
         command = self.command or ""
         if len(command) > most:
             command = command[: most - 1].rstrip() + "…" if most > 5 else ""
+        said = f"user {self.uid}"
+        if self.pid is None and (self.user or user) and self.detail.endswith(said):  # of a server that starts
+            return self.detail.removesuffix(said) + (self.user or user or "")
         about = [part for part in (self.user or user, command) if part]
         if self.pid is None or not about:
             return self.detail

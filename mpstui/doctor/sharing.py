@@ -8,7 +8,7 @@ from typing import Final
 
 from mpstui.core.limits import own_numbers
 from mpstui.core.model import DEVICES_VARIABLE, Client, Daemon, Device, Problem, Server, Snapshot
-from mpstui.core.text import client_pids, format_size, nouns, plural, printable
+from mpstui.core.text import client_pids, format_size, nouns, owner, plural, printable
 from mpstui.core.trust import is_lying
 from mpstui.core.v3 import Namespace
 from mpstui.doctor.types import Facts, Finding, Verdict, subject_of
@@ -106,10 +106,11 @@ def users(facts: Facts) -> Iterator[Finding]:
             text += ", which it cannot have: that is not true"
             yield Finding("users", "warning", subject, text, "Believe nothing of what it says.")
         elif daemon.uid not in {0, None} and (others := (waiting | served) - {daemon.uid}):
-            text = f"it runs as UID {daemon.uid} and has clients of UID {_list(others)}"
+            text = f"it runs as {owner(daemon.user, daemon.uid)} and has clients of {_named(daemon, others)}"
             yield Finding("users", "warning", subject, text, "Run it as root, or one daemon for each user.")
         elif waiting - served and any(True for _ in daemon.clients()):
-            text = f"UID {_list(waiting - served)} waits until the clients of UID {_list(served)} have ended"
+            behind, verb = waiting - served, "waits" if len(waiting - served) == 1 else "wait"
+            text = f"{_named(daemon, behind)} {verb} until the clients of {_named(daemon, served)} have ended"
             remedy = "To serve them together: nvidia-cuda-mps-control -d -M (they then share one server's faults)."
             yield Finding("users", "warning", subject, text, remedy)
         elif daemon.multiuser is None:
@@ -117,7 +118,7 @@ def users(facts: Facts) -> Iterator[Finding]:
         else:
             who = "nobody waits"
             if daemon.pending:
-                who = f"UID {_list(waiting)} waits for a server" if waiting else "a client waits for a server"
+                who = f"{_named(daemon, waiting) if waiting else 'a client'} waits for a server"
             yield Finding("users", "ok", subject, f"multi-user mode is off: one user at a time, and {who}")
 
 
@@ -374,6 +375,13 @@ def one_daemon_a_device(facts: Facts) -> Iterator[Finding]:
 
 def _finding(check: str, problem: Problem) -> Finding:
     return Finding(check, _VERDICT[problem.severity], problem.subject, problem.text, problem.remedy)
+
+
+def _named(daemon: Daemon, uids: set[int | None] | set[int]) -> str:
+    """``alice, UID 2002``: by name, and by number who has none here."""
+    users = {client.uid: client.user for client in daemon.clients() if client.user}
+    users |= {pending.uid: pending.user for pending in daemon.pending if pending.user}
+    return ", ".join(owner(users.get(uid), uid) for uid in sorted(uid for uid in uids if uid is not None))
 
 
 def _list(uids: set[int | None] | set[int]) -> str:

@@ -764,6 +764,8 @@ class EventLog:
             known = self._who(event, event.pid, event.uid, when)
             if (event.uid, event.user, event.command) != (known.uid, known.user, known.command):
                 event = event._replace(uid=known.uid, user=event.user or known.user, command=known.command)
+        elif event.pid is None and event.uid is not None and event.user is None and event.uid in self._users:
+            event = event._replace(user=self._users[event.uid])
         if any(suspect.command is None for suspect in event.suspects):
             found = tuple(s if s.command else self._who(event, s.pid, s.uid, when, s.user) for s in event.suspects)
             event = event._replace(suspects=found) if found != event.suspects else event

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -278,6 +279,12 @@ def test_every_problem_of_the_status_is_a_check_or_is_left_out_with_a_reason():
     checked = [code for codes, _ in sharing._FROM_STATUS.values() for code in codes]
     assert sorted([*checked, *sharing.LEFT_OUT]) == sorted(KINDS)
     assert all(sharing.LEFT_OUT.values())
+
+
+def test_users_are_named_as_everywhere_and_by_number_who_has_no_name():
+    known = replace(client(), uid=2001, user="alice")
+    (found,) = sharing.users(facts(daemon(known, pending=(waiting(2002), replace(waiting(2003), user="bob")))))
+    assert found.evidence == "UID 2002, bob wait until the clients of alice have ended"
 
 
 def test_nobody_waits_for_clients_that_are_not_there():

@@ -47,6 +47,17 @@ def test_a_client_that_waits_has_its_user_once():
     assert known._replace(user="eve").sentence() == "client 2943 (eve, python x.py) waits for a server"
 
 
+def test_a_server_that_starts_is_for_a_user_by_name_where_one_is_known():
+    raw = control("Starting new server 1500 for user 2001")
+    (event,) = [found for found in events("control", raw) if found.kind == "server_starting"]
+    assert event.sentence() == "server 1500 is starting for user 2001"
+    node = fold("21:29:11.000", **FAULTS)
+    node.add_event(PIPE, event, "control", event.time)
+    node.set_facts(node.pids(), facts(1134, "alice", uid=2001), at("21:29:11.100"))
+    shown = next(e for e in shot(node, "21:29:59")[0].events if (e.kind, e.server_pid) == ("server_starting", 1500))
+    assert shown.sentence() == "server 1500 is starting for alice"
+
+
 def test_the_next_owner_of_a_pid_is_another():
     node = fold("21:29:11.000", **FAULTS)
     node.set_facts(node.pids(), facts(1134, "alice"), at("21:29:11.100"))

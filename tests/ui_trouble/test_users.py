@@ -20,10 +20,12 @@ async def test_each_process_is_explained() -> None:
     app = trouble_app(waiting())
     async with app.run_test(size=SIZE) as pilot:
         assert "W Waiting" in text_of(app)
+        assert "· 2 clients · 2 wait " in text_of(app), "the header has who waits"
         await pilot.press("W")
+        assert "Not served by MPS · 4 processes" in text_of(app)
         text = said(app)
         assert "It has waited for 1m, since 12:03:16." in text
-        assert "it waits for server 1402 (of root) to end" in text
+        assert "it waits for server 1402, which serves alice, carol, to end" in text
         assert "3000 alice python train.py" in text
         assert "-multiuser-server" in text
         await pilot.press("j")

@@ -13,7 +13,7 @@ from mpstui.api import Unavailable
 from mpstui.core.cells import client_line, gpu_label
 from mpstui.core.late import dataclass
 from mpstui.core.model import Daemon, LostClient, OutsideClient, PendingClient, ProcessKey, Snapshot
-from mpstui.core.text import UNKNOWN, format_age, format_size, owner
+from mpstui.core.text import UNKNOWN, format_age, format_size, owner, plural
 from mpstui.doctor.why import Diagnosis
 from mpstui.operations.registry import operation
 from mpstui.ui.bars import KeyHint, unless
@@ -70,7 +70,7 @@ class CasesPanel(Panel[Case]):
         return type(process).__name__, unseen if process.key is None else process.key
 
     def title(self) -> Line:
-        return (("Not served by MPS", "title"), (f" {len(self.rows)}", "dim"))
+        return (("Not served by MPS", "title"), (f" · {plural(len(self.rows), 'process')}", "dim"))
 
     def empty(self) -> str:
         return "no process waits for a server, and none computes without MPS"
@@ -160,10 +160,11 @@ class UsersScreen(ListScreen):
         if process.server_pid is None or daemon is None:
             return [*out, Para("A server is being started for it.", "text", "·")]
         server = daemon.find_server(process.server_pid)
-        whose = f" (of {owner(server.user, server.uid)})" if server else ""
-        out.append(
-            Para(f"One server runs at a time: it waits for server {process.server_pid}{whose} to end.", "warn", "▲")
-        )
+        # Of whom its process is, often root, says nothing of whom it serves.
+        served = dict.fromkeys(owner(client.user, client.uid) for client in server.clients) if server else ()
+        whose = f", which serves {', '.join(served)}," if served else ""
+        text = f"One server runs at a time: it waits for server {process.server_pid}{whose} to end."
+        out.append(Para(text, "warn", "▲"))
         ahead = [c for c in daemon.clients() if c.pid in process.waits_for]
         if ahead:
             out.append(Para("That server waits for its clients:", "text", "·"))
