@@ -31,7 +31,7 @@ from mpstui.ui.plots import DeviceHistory
 from mpstui.ui.private import Update, leaving
 from mpstui.ui.terminal import TerminalDriver, can_come_back
 from mpstui.ui.theme import variable_defaults
-from mpstui.ui.typeahead import Typeahead, TypedApp, opens
+from mpstui.ui.typeahead import OPENING, Typeahead, TypedApp, opens
 
 if TYPE_CHECKING:
     from mpstui.commands import CommandTarget, Filled
@@ -306,12 +306,12 @@ class MpsTuiApp(TypedApp[int]):
         self.history.take(snapshot)
 
     def travel(self, how: str, *values: object) -> None:
-        """Move in time."""
+        """Move in time; what is typed right behind it is for what is seen then."""
         if self.past is None:
             self.notify("No earlier states are kept here.", severity="warning", markup=False)
             return
         self._paused_at = None
-        self.run_worker(self._travel(getattr(self.past, how), *values), group="past", exit_on_error=False)
+        self.run_worker(self._travel(getattr(self.past, how), *values), group=OPENING, exit_on_error=False)
 
     async def _travel(self, move: Callable[..., Awaitable[str | None]], *values: object) -> None:
         why = await move(*values)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from dataclasses import replace
 
 import pytest
+from textual import events
 
 from mpstui.core.model import Past, Snapshot
 from mpstui.ui.past import track
@@ -97,6 +99,32 @@ async def test_the_past_is_said_all_the_time_and_its_keys_move(size) -> None:
         await pilot.press("greater_than_sign")
         await until(pilot, lambda: said(app, "There is no later event."))
         assert "REPLAY" not in await push(pilot, one_daemon())
+
+
+async def test_what_is_typed_right_behind_a_move_is_for_the_past_that_it_leads_to() -> None:
+    """It went to what was shown before: to the clients of now, and p opened the plan."""
+    app = make_app(one_daemon())
+    found = asyncio.Event()
+
+    class Slow(Machine):
+        async def move(self, seconds: float) -> str | None:
+            await found.wait()
+            app.collector.push(replace(one_daemon(), past=past(what="PAST")))
+            return None
+
+    app.past = Slow()
+    async with app.run_test(size=(80, 24)) as pilot:
+        row = app.overview.clients.cursor_index
+        for key in ("{", "j", "p"):
+            app.post_message(events.Key("left_curly_bracket" if key == "{" else key, key))
+        for _ in range(50):
+            await asyncio.to_thread(len, ())  # sleep(0) leaves the loop no moment in which it has nothing to do
+        assert app.overview.clients.cursor_index == row
+        assert app.screen is app.overview
+        found.set()
+        await until(pilot, lambda: said(app, WHY))
+        assert app.screen is app.overview
+        assert app.overview.clients.cursor_index == row + 1
 
 
 async def test_the_keys_at_the_foot_lead_back_to_now_and_escape_does_too() -> None:
