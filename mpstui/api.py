@@ -148,12 +148,13 @@ def check_meant(pipe_dir: Path | None, named: Sequence[Path]) -> None:
     """Whether a program of one's own may become a client of the daemon that is in this directory now, MPS' own default
     for None: a server has all that its clients have on the GPU. Raises NotNamedError where it is another user's, and
     was not ``named``; what takes its place later is not seen."""
+    from mpstui.control.memory import real_path
     from mpstui.core.trust import meant
     from mpstui.observe.discovery import DEFAULT_PIPE_DIR, Place, find_speaker
 
     where = pipe_dir or DEFAULT_PIPE_DIR
-    wanted = os.path.realpath(where)
-    if os.path.lexists(where / "control") and all(os.path.realpath(each) != wanted for each in named):
+    wanted = real_path(where)
+    if os.path.lexists(where / "control") and all(real_path(each) != wanted for each in named):
         meant([Place(where, "running", speaker=find_speaker(where))], lambda place: True, os.geteuid())
 
 

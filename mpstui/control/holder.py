@@ -114,7 +114,7 @@ def _session(
         certain = True
     else:
         directory = _pipe_directory(pid)
-        if directory is not None and os.path.realpath(directory) != wanted:
+        if directory is not None and real_path(directory) != wanted:
             return None
         certain = directory is not None and sockets is not None
     holder = _described(pid, certain)
@@ -188,7 +188,7 @@ def connections(pipe_dir: Path) -> frozenset[int] | None:
     try:
         for attributes in _unix_sockets():
             path = os.fsdecode(attributes.get(_NAME, b"").rstrip(b"\0"))
-            same = path.startswith("/") and (path in names or os.path.realpath(path) in names)
+            same = path.startswith("/") and (path in names or real_path(path) in names)
             vfs = attributes.get(_VFS, b"")
             if (same or (len(vfs) == 8 and struct.unpack("=II", vfs) in files)) and len(
                 attributes.get(_PEER, b"")

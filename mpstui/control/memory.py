@@ -35,7 +35,12 @@ def real_path(path: str | os.PathLike[str]) -> str:
     """Without links, as a directory of two names is one; but what lies behind the root of a process is left as it is:
     that root reads as ``/``, and would lead to what has the same name here."""
     name = os.path.abspath(path)
-    return name if INSIDE.match(os.fsencode(name)) else os.path.realpath(name)
+    if INSIDE.match(os.fsencode(name)):
+        return name
+    try:
+        return os.path.realpath(name)
+    except OSError:  # it was a link when Python looked, and none any more when it was read: somebody exchanges them
+        return name
 
 
 def read_file(path: str, limit: int) -> bytes | None:

@@ -17,7 +17,7 @@ from mpstui.control.binary import look
 from mpstui.control.channel import patience
 from mpstui.control.commandline import PROGRAM, shown_program
 from mpstui.control.grammar import Clock
-from mpstui.control.memory import INSIDE
+from mpstui.control.memory import INSIDE, real_path
 from mpstui.core.model import Snapshot
 from mpstui.core.text import path_text, printable, unprintable
 from mpstui.doctor import advice, modes, setup, sharing
@@ -226,7 +226,7 @@ def filesystem_of(path: Path, mountinfo: bytes) -> str | None:
     """The type of the file system that ``path`` is on, by the longest mount point that leads to it; None in another
     process' root, whose mounts are others."""
     best, kind = -1, None
-    real = os.fsencode(os.path.realpath(path))
+    real = os.fsencode(real_path(path))
     if INSIDE.match(os.fsencode(path)):
         return None
     for line in mountinfo.splitlines():

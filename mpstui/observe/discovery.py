@@ -12,7 +12,7 @@ import socket
 import stat
 import struct
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
@@ -221,6 +221,9 @@ _LINKS: Final = 40
 SETTLED: Final = 0.1
 """Seconds since the last change in a directory that others may write to, from which on a further change is surely seen:
 the kernel writes times of files down to its clock's ticks, of 1 to 10 ms."""
+_TRIES: Final = 20
+_PAUSE: Final = 0.05
+"""Seconds; a directory that was changed just now is looked at again, so that the next change is seen."""
 
 
 def find_speaker(pipe_dir: Path) -> Speaker:
@@ -260,6 +263,18 @@ def find_speaker(pipe_dir: Path) -> Speaker:
 def settled(speaker: Speaker) -> bool:
     """Whether a change of the directory from now on would show in ``stamp``."""
     return not speaker.stamp or time.time() - max(speaker.stamp[2:4]) / 1e9 > SETTLED
+
+
+def steady_speaker(pipe_dir: Path, find: Callable[[Path], Speaker] = find_speaker) -> Speaker:
+    """As ``find_speaker``, once a further change would be seen: of a directory that is changed all the time, as where
+    somebody exchanges its sockets again and again, it is not known whose it is. Blocks, a second at most."""
+    for _ in range(_TRIES):
+        speaker = find(pipe_dir)
+        if settled(speaker):
+            return speaker
+        time.sleep(_PAUSE)
+    why = "its directory, which others may write to, is being changed all the time"
+    return Speaker(None, why, speaker.stamp)
 
 
 def _open_to_others(pipe_dir: Path, owners: Collection[int]) -> bool:

@@ -23,7 +23,7 @@ from mpstui.core.model import MEMORY_VARIABLE, EventKind, ProcessKey, Snapshot
 from mpstui.core.text import error_text
 from mpstui.core.xid import Xid
 from mpstui.observe.devices import XidWatch
-from mpstui.observe.discovery import Place, discover, find_speaker
+from mpstui.observe.discovery import Place, discover, steady_speaker
 from mpstui.observe.logs import LogWatch, Wakeups, Watcher, open_watcher
 from mpstui.observe.poll import Asked, Need, Reconciler, Schedule, ask_for, ask_limits, ask_membership
 from mpstui.observe.problems import clients_left, is_silent
@@ -1050,5 +1050,5 @@ class NodeWatcher:
         return shown
 
     def _channel(self, pipe_dir: Path) -> MpsControl:
-        channel = ControlChannel(pipe_dir, self._sources.control_binary, speaker=find_speaker)
+        channel = ControlChannel(pipe_dir, self._sources.control_binary, speaker=steady_speaker)
         return MpsControl(channel, hidden=self._sources.hidden)

@@ -7,16 +7,11 @@ import asyncio
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
 
 from mpstui.core.trust import Speaker, may_signal, why_not
-from mpstui.observe.discovery import settled
+from mpstui.observe.discovery import steady_speaker
 from mpstui.observe.procfs import PidFd, user_name
 from mpstui.operations.types import ExitStatus, Progress
-
-_TRIES: Final = 20
-_PAUSE: Final = 0.05
-"""Seconds; a directory that was changed just now is looked at again, so that the next change is seen."""
 
 
 class Guard:
@@ -34,14 +29,7 @@ class Guard:
     @classmethod
     async def begin(cls, pipe_dir: Path, find: Callable[[Path], Speaker], named: int | None = None) -> Guard:
         """``named`` is the user whose process it is, as the admin has typed: that one is enough without the daemon."""
-        speaker = find(pipe_dir)
-        for _ in range(_TRIES):
-            if settled(speaker):
-                return cls(pipe_dir, speaker, find, named)
-            await asyncio.sleep(_PAUSE)
-            speaker = find(pipe_dir)
-        why = "its directory, which others may write to, is being changed all the time"
-        return cls(pipe_dir, Speaker(None, why, speaker.stamp), find, named)
+        return cls(pipe_dir, await asyncio.to_thread(steady_speaker, pipe_dir, find), find, named)
 
     def __call__(self, process: PidFd) -> str | None:
         uids = process.uids()

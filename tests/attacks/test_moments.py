@@ -3,11 +3,13 @@ socket in the same directory, another daemon behind its name."""
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
 import socket
 import subprocess
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,9 +18,11 @@ import pytest
 
 from mpstui.control.answer import Answer, Outcome
 from mpstui.control.channel import ControlChannel
+from mpstui.control.memory import real_path
 from mpstui.control.mps import MpsControl
 from mpstui.core.trust import Speaker
-from mpstui.observe.discovery import find_speaker
+from mpstui.observe import discovery
+from mpstui.observe.discovery import find_speaker, steady_speaker
 from mpstui.observe.procfs import PidFd, open_pidfd, process_key, process_uids
 from mpstui.operations.signals import Guard
 from mpstui.sim import SimNode
@@ -188,3 +192,28 @@ async def test_what_is_sent_with_anothers_rights_has_nothing_of_roots(
         n for n in names if n.startswith("CUDA_MPS_")
     }
     assert "0" not in groups.split()
+
+
+def test_a_link_that_is_none_any_more_when_it_is_read_is_no_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Another user exchanges it for a directory all the time: whatever looked at his socket or his daemon ended."""
+    (tmp_path / "p").symlink_to("/tmp")
+
+    def exchanged(*_: object, **__: object) -> str:
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+    monkeypatch.setattr(os, "readlink", exchanged)
+    assert real_path(tmp_path / "p" / "control") == str(tmp_path / "p" / "control")
+
+
+def test_a_directory_that_is_changed_all_the_time_is_nobodys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root's own, open to all: between the look and the command a socket there became a link to another daemon's."""
+    now = time.time_ns()
+    monkeypatch.setattr(discovery, "_PAUSE", 0.0)
+    monkeypatch.setattr(discovery.time, "time", lambda: now / 1e9)
+    changing = Speaker(0, "root's daemon", (1, 2, now, now))
+    assert steady_speaker(Path("/p"), lambda path: changing).uid is None
+    quiet = Speaker(0, "root's daemon", (1, 2, now - 10**10, now - 10**10))
+    answers = iter((changing, changing, quiet))
+    assert steady_speaker(Path("/p"), lambda path: next(answers)) is quiet
