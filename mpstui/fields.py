@@ -2838,7 +2838,7 @@ def lay_out(
             cells[longest] = each, room - over
     while len(cells) > 2 and sum(room for _, room in cells) + gutter > width:
         cells.remove(min(cells, key=lambda each: each[0].column.keep if each[0].column else 0))
-    if stretch:
+    if stretch and cells:  # a panel that is not shown has no room for any
         at = _stretched(cells)
         each, room = cells[at]
         cells[at] = each, max(2, room + width - gutter - sum(room for _, room in cells))

@@ -120,6 +120,12 @@ def test_columns_fit_and_the_first_stays(width: int) -> None:
         assert sum(room for _, room in columns) + 3 == width
 
 
+@pytest.mark.parametrize("width", [-2, -1])
+def test_a_panel_that_is_not_shown_has_no_columns(width: int) -> None:
+    """A key for a page of it was the end of the program."""
+    assert lay_out(CLIENT, View(), width, 3, stretch=True) == []
+
+
 def text_with(snapshot: Snapshot, fields: str) -> str:
     console = Console(width=500, file=io.StringIO())
     print_text(snapshot, console, choose(fields))

@@ -61,7 +61,8 @@ class Recorder(app_module.MpsTuiApp):
         overview.clients.clear_chosen()
         overview._shown, overview._zoomed = {}, False
         overview.apply(overview._snapshot, None)
-        overview.set_focus(overview.clients)
+        overview.set_focus(overview.clients if overview.clients.display else None)
+        overview._keep_focus()  # not on a panel that is not shown, where nobody comes
         place, _, key = name.partition(" > ")
         screen, _, part = place.partition(": ")
         if screen in {"plan", "load", "daemons", "partitions", "namespaces"}:
