@@ -506,7 +506,24 @@ class FileTape:
                 self.trouble = f"{path_text(part)} goes back in time at byte {offset}; it is shown up to there"
                 return
             self._members.append((head._replace(size=whole), fd, offset))
+            if whole < head.size:
+                self.trouble = f"{path_text(part)} is cut off: its end is missing; it is shown up to there"
+                self._members[-1] = (head._replace(size=whole, last=self._end_of(head)), fd, offset)
             offset += whole
+
+    def _end_of(self, head: Head) -> float:
+        """The moment of the last whole line of the newest member, which is cut: its head tells of what is missing."""
+        line = b""
+        try:
+            for each in lines(self, len(self._members) - 1):
+                line = each
+        except RecordingError:
+            pass  # what cannot be unpacked is missing too
+        try:
+            time = _parsed(line).get("t")
+        except RecordingError:
+            return head.first
+        return min(max(time, head.first), head.last) if isinstance(time, float | int) else head.first
 
     def heads(self) -> Sequence[Head]:
         """See Tape."""

@@ -16,7 +16,7 @@ from mpstui.control.mps import MpsControl
 from mpstui.core.activity import ActivityLook
 from mpstui.core.mask import Mask
 from mpstui.core.model import Past, Snapshot
-from mpstui.core.text import printable
+from mpstui.core.text import path_text, printable
 from mpstui.history.log_recording import LogTape
 from mpstui.history.player import Player, ShownMoment
 from mpstui.history.postmortem import as_told_there
@@ -314,6 +314,10 @@ class Viewer:
 def of_file(path: Path, speed: float) -> Viewer:
     """Of a recording. Raises RecordingError."""
     tape = FileTape(path)
+    player = Player(tape)
+    if player.at(player.span[0]) is None:
+        tape.close()
+        raise RecordingError(f"{path_text(path)}: {player.trouble or 'it ends before anything of the node was read'}")
     return Viewer("REPLAY", lambda: tape, speed=speed, trouble=lambda: tape.trouble)
 
 

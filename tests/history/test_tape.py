@@ -37,6 +37,7 @@ from mpstui.history.recording import (
     line_schema,
     lines,
 )
+from mpstui.history.viewer import of_file
 from mpstui.observe.reducer import Kept, NodeState, Watching
 from mpstui.observe.sources import NvmlSample, ProcessFacts
 from tests.observe.replay import PIPE, events, running
@@ -308,6 +309,23 @@ def test_torn_anywhere_it_is_read_up_to_there(tmp_path, small_file):
         read_all(torn)
     torn.write_bytes(raw[: len(raw) - 9])
     assert len(FileTape(torn).heads()) == len(FileTape(small_file).heads())
+
+
+def test_one_that_is_cut_ends_where_its_lines_do_and_says_so(tmp_path, small_file):
+    raw, cut = small_file.read_bytes(), tmp_path / "cut.mps"
+    cut.write_bytes(raw[: len(raw) * 2 // 3])
+    tape, whole = FileTape(cut), FileTape(small_file)
+    assert "is cut off" in tape.trouble
+    assert whole.trouble is None
+    assert tape.heads()[0].first < tape.heads()[-1].last < whole.heads()[-1].last, "what it has nothing of is no ok"
+
+
+def test_one_with_no_moment_of_the_node_is_refused_in_a_sentence(tmp_path, small_file):
+    begun = gzip.decompress(small_file.read_bytes()).splitlines()[0]
+    for told, why in (((begun,), "ends before anything"), ((begun, b'{"a":' * 9999), "no JSON")):
+        (path := tmp_path / "begun.mps").write_bytes(member(*told))
+        with pytest.raises(RecordingError, match=why):
+            of_file(path, 1.0)
 
 
 def test_changed_anywhere_it_is_damaged_and_no_traceback(tmp_path, small_file):
