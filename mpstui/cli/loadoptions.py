@@ -6,7 +6,7 @@ import argparse
 import shlex
 
 from mpstui.cli.arguments import between, whole
-from mpstui.core.text import PRIORITY_WORDS, parse_size, printable
+from mpstui.core.text import PRIORITY_WORDS, mps_size, parse_size, printable, size_hint
 from mpstui.load.types import COPIED, DEFAULT_STREAM_NAMES, INFO, KERNELS
 
 MOST_STREAMS = 128
@@ -42,9 +42,11 @@ def counts(text: str) -> tuple[int, ...]:
 
 def size(text: str) -> str:
     """A memory limit as MPS writes it, for argparse."""
-    if parse_size(text) is None:
-        raise argparse.ArgumentTypeError(f"{printable(text, 40)!r} is no size: 900M, 10G")
-    return text.strip()
+    found = mps_size(text)
+    if found is None:
+        hint = size_hint(text) or "900M, 10G"
+        raise argparse.ArgumentTypeError(f"{printable(text, 40)!r} is no size: {hint}")
+    return found
 
 
 def copy_size(text: str) -> int:

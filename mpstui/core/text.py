@@ -123,6 +123,37 @@ def parse_size(text: str) -> int | None:
     return int(match["number"]) * _FACTOR[match["unit"]]
 
 
+_WRITTEN = pattern(r"([0-9]{1,9})(?:\.([0-9]{1,6}))? ?([KMGT])(iB)?", re.ASCII | re.IGNORECASE)
+_DECIMAL = pattern(r"([0-9]{1,9}) ?([KMGT])B", re.ASCII | re.IGNORECASE)
+
+
+def mps_size(text: str) -> str | None:
+    """A memory limit in MPS's own form of what a person writes who can mean that size alone: ``10G`` of ``10g``,
+    ``10 G``, ``10GiB`` and ``10.0 GiB``, as sizes are shown, ``1536M`` of ``1.5 GiB``. None for anything else, as
+    ``10GB`` (1000 or 1024 MB), ``1.5G`` (of which MPS makes 1M: fact 26) and what is no whole KiB."""
+    match = _WRITTEN.fullmatch(text.strip())
+    if match is None:
+        return None
+    whole, part, unit, binary = match[1].lstrip("0"), (match[2] or "").rstrip("0"), match[3].upper(), match[4]
+    if match[2] and not binary:
+        return None
+    if not part:
+        return f"{whole}{unit}" if whole else None
+    size, rest = divmod(int(match[1] + part) * _FACTOR[unit], 10 ** len(part))
+    if rest or size % (1 << 10):
+        return None
+    return f"{size >> 10}K" if size % (1 << 20) else f"{size >> 20}M"
+
+
+def size_hint(text: str) -> str:
+    """For a size that was refused: what to write in place of ``10GB``; empty for others."""
+    match = _DECIMAL.fullmatch(text.strip())
+    if match is None:
+        return ""
+    number, unit = match[1], match[2].upper()
+    return f"{unit}B may count by 1000 or by 1024; for {number} {unit}iB write {number}{unit} or {number}{unit}iB"
+
+
 _TYPED = pattern(r"([+-]?[0-9]+)(.?)", re.DOTALL)
 
 

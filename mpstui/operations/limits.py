@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
@@ -22,10 +23,12 @@ from mpstui.core.text import (
     format_percentage,
     format_size,
     is_own_number,
+    mps_size,
     parse_size,
     plural,
     same_limit,
     same_percentage,
+    size_hint,
 )
 from mpstui.observe.poll import Need
 from mpstui.operations.check import Refused, find_server
@@ -34,7 +37,6 @@ from mpstui.operations.types import STATUS, Argument, ExitStatus, Preview, Reque
 
 T = TypeVar("T")
 _PERCENTAGE = pattern(r"[0-9]{1,3}(\.[0-9]{1,6})?")
-_MEMORY = pattern(r"[0-9]{1,9}[MG]")
 SMALL_LIMIT: Final = 1 << 30
 """A context alone took 518 MiB on an H100 (fact 9) and counts against the limit (fact 25)."""
 SMALL: Final = "a CUDA context counts against the limit, and one alone took 518 MiB on an H100"
@@ -330,7 +332,9 @@ class SetPinnedMemLimit(SetLimit["int | None"]):
 
     def command(self, request: Request) -> str:
         default, server = _scope_words(request)
-        value = "0" if request.value == "none" else request.value
+        value = request.value
+        with suppress(Refused):
+            value = memory_text(parse_memory(value))
         return f"set_{default}device_pinned_mem_limit{server} {request.device} {value}"
 
 
@@ -395,21 +399,18 @@ def parse_percentage(text: str) -> float:
 
 
 def parse_memory(text: str) -> int | None:
-    """Bytes of a limit as MPS takes it, ``900M`` or ``10G``; None for ``none``.
+    """Bytes of a limit, ``900M``, ``10G`` or ``10 GiB`` (``mps_size``); None for ``none``.
 
-    The daemon makes another limit, or none, of every other form, in silence (fact 26).
+    The daemon makes another limit, or none, of every form but the first two, in silence (fact 26): they are sent alone.
     """
     text = text.strip()
     if text.upper() == "NONE":
         return None
-    size = parse_size(text.upper()) if _MEMORY.fullmatch(text.upper()) else None
-    if size is None:
-        raise Refused(
-            f"{text or 'nothing'!r} is no memory limit: "
-            "a whole number above 0 with M or G is needed, as 900M or 10G; or none",
-            ExitStatus.USAGE,
-        )
-    return size
+    own = mps_size(text)
+    if own is None or own[-1] not in "MG":
+        what = size_hint(text) or "a whole number above 0 with M or G is needed, as 900M or 10G; or none"
+        raise Refused(f"{text or 'nothing'!r} is no memory limit: {what}", ExitStatus.USAGE)
+    return parse_size(own)
 
 
 def memory_text(size: int | None) -> str:

@@ -23,10 +23,12 @@ from mpstui.core.text import (
     format_percentage,
     format_size,
     listed,
+    mps_size,
     parse_size,
     path_text,
     plural,
     printable,
+    size_hint,
 )
 from mpstui.core.v3 import DEFAULT, FEATURES, Namespace, V3Node, V3Partition, V3Server
 from mpstui.observe.poll import Need
@@ -39,7 +41,6 @@ NOT_V3: Final = (
     "the daemon does not run MPS protocol 3 (nvidia-cuda-mps-control -p 3, driver 615): it has no namespaces"
 )
 _SHARE: Final = pattern(r"[0-9]{1,3}(\.[0-9]{1,2})?")
-_SIZE: Final = pattern(r"[1-9][0-9]{0,8}[KMG]")
 _DEVICES: Final = pattern(r"[0-9A-Za-z-]{1,80}(,[0-9A-Za-z-]{1,80}){0,63}")
 _LIMITS: Final = ("active-thread-percentage", "pinned-memory-limit", "client-priority")
 _NO_LIMITS: Final = "a client of a namespace without limits may have the whole GPU, whatever the server's limits are"
@@ -67,18 +68,19 @@ def limits_asked(request: Request) -> list[str]:
     share, size, priority = (request.setting(name) for name in _LIMITS)
     if share is not None and not (_SHARE.fullmatch(share) and 1 <= float(share) <= 100):
         raise Refused(f"“{printable(share, 40)}” is no percentage: 1 to 100 is needed", ExitStatus.USAGE)
-    if size is not None and (not _SIZE.fullmatch(size.upper()) or not parse_size(size.upper())):
-        what = "a whole number above 0 with K, M or G is needed, as 900M or 10G"
+    own = mps_size(size or "")
+    if size is not None and (own is None or own[-1] not in "KMG"):
+        what = size_hint(size) or "a whole number above 0 with K, M or G is needed, as 900M or 10G"
         raise Refused(f"“{printable(size, 40)}” is no memory limit: {what}", ExitStatus.USAGE)
     if priority not in {None, "0", "1"}:
         raise Refused(f"“{printable(priority, 40)}” is no priority: 0 or 1 is needed", ExitStatus.USAGE)
-    given = zip(_LIMITS, (share, size and size.upper(), priority), strict=True)
+    given = zip(_LIMITS, (share, own, priority), strict=True)
     return [f"--{name}={value}" for name, value in given if value is not None]
 
 
 def _of_size(request: Request, snapshot: Snapshot) -> Iterator[str]:
     """What a memory limit comes to that is taken and is hardly meant."""
-    size = parse_size((request.setting(_LIMITS[1]) or "").upper())
+    size = parse_size(mps_size(request.setting(_LIMITS[1]) or "") or "")
     most = max((device.memory_total or 0 for device in snapshot.devices), default=0)
     if size and 0 < most < size:
         yield f"more than any device has: {format_size(most)}"
@@ -420,7 +422,7 @@ def unlike(request: Request, space: Namespace | None) -> str | None:
     share, size, priority = (request.setting(name) for name in _LIMITS)
     wrong = [
         share is not None and space.active_thread_percentage != float(share),
-        size is not None and space.memory != parse_size(size.upper()),
+        size is not None and space.memory != parse_size(mps_size(size) or ""),
         priority is not None and space.client_priority != int(priority),
     ]
     return f"in force: {space_words(space)}" if any(wrong) else None

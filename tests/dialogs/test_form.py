@@ -87,8 +87,10 @@ async def test_a_wrong_value_is_said_in_place_and_never_sent(action_id, values, 
             await until(pilot, lambda value=value: f"✗ {value!r}".lower() in text(host, "problem").lower())
             assert said in text(host, "problem")
             assert disabled(host)
+            host.clear_notifications()
             await pilot.press("enter", "enter")
             assert host.focused is entry
+            assert any("Nothing was sent" in str(told.message) for told in host._notifications), "Enter says that too"
     assert runner.requests == []
 
 

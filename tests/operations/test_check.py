@@ -33,7 +33,10 @@ def test_a_right_percentage_is_taken(text: str, value: float) -> None:
     assert parse_percentage(text) == value
 
 
-@pytest.mark.parametrize("text", ["512MB", "-1G", "0G", "abc", "", "1.5G", "10", "1T", "10 G", "٣G", "9" * 30 + "G"])
+@pytest.mark.parametrize(
+    "text",
+    ["512MB", "-1G", "0G", "abc", "", "1.5G", "10", "1T", "10 gb", "0 GiB", "1.3 GiB", "10 GiBs", "٣G", "9" * 30 + "G"],
+)
 def test_a_wrong_memory_limit_is_refused(text: str) -> None:
     with pytest.raises(Refused):
         parse_memory(text)
@@ -44,7 +47,20 @@ def test_what_was_typed_is_what_is_refused() -> None:
         parse_memory(" abc ")
 
 
-@pytest.mark.parametrize(("text", "size"), [("900M", 900 << 20), ("10G", 10 << 30), ("2g", 2 << 30)])
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("900M", 900 << 20),
+        ("10G", 10 << 30),
+        ("2g", 2 << 30),
+        ("10 G", 10 << 30),
+        ("10GiB", 10 << 30),
+        ("10 gib", 10 << 30),
+        (" 10.0 GiB ", 10 << 30),
+        ("1.5 GiB", 1536 << 20),
+        ("900 MiB", 900 << 20),
+    ],
+)
 def test_a_right_memory_limit_is_taken(text: str, size: int) -> None:
     assert parse_memory(text) == size
 
@@ -309,3 +325,14 @@ def test_a_client_is_told_once_among_those_that_stay() -> None:
     assert groups["Share"] == ["645"]
     assert [pid for pids in groups.values() for pid in pids].count("645") == 1
     assert "646" in [pid for pids in groups.values() for pid in pids]
+
+
+def test_a_size_by_a_thousand_or_by_1024_is_refused_with_what_to_write() -> None:
+    with pytest.raises(Refused, match=r"'10GB' is no memory limit: GB may count .* write 10G or 10GiB"):
+        parse_memory("10GB")
+
+
+def test_what_is_sent_and_shown_is_the_form_that_the_daemon_takes() -> None:
+    """It makes 1M of 1.5G, and who knows what of 10 GiB (fact 26)."""
+    request = Request("set_pinned_mem_limit", PIPE, value="10.0 GiB", device="0")
+    assert operation("set_pinned_mem_limit").command(request) == "set_default_device_pinned_mem_limit 0 10G"
