@@ -1577,7 +1577,7 @@ LIMIT: Final[Thing[Limit]] = Thing(
         Field(
             "status", "status", TEXT, lambda x, v: x.server.status if x.server else None, null=True,
             about="The server's.",
-            row=Text(20, "STATUS", lambda x, v: (x.server.status or UNKNOWN) if x.server else ""),
+            row=Text(20, "STATUS", lambda x, v: _status_row(x.server, v) if x.server else ""),
         ),
         Field(
             "clients", "clients", INTEGER, lambda x, v: len(x.server.clients) if x.server else None, null=True,

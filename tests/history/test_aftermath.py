@@ -13,6 +13,7 @@ from mpstui.core.blast import blast_of, blast_radius, bridges, groups
 from mpstui.core.cells import status_mark
 from mpstui.core.faults import fault_reports
 from mpstui.core.model import Client, Context, Daemon, Device, ProcessKey, Server, SessionHolder
+from mpstui.fields import LIMIT, View, limits_of, table
 from mpstui.observe.discovery import Place
 from mpstui.observe.problems import find_problems
 from mpstui.observe.sources import NvmlSample, ProcessFacts
@@ -212,6 +213,7 @@ def test_a_server_that_was_told_to_end_says_so_until_it_is_gone():
     (server,) = daemon.servers
     assert (server.ending, server.ending_since) == (True, at("21:31:01.984"))
     assert status_mark(server)[0] == "● ACTIVE ending"
+    assert "ACTIVE ending" in table(LIMIT, limits_of(daemon), View.of(snapshot, daemon))[2], "as status prints it"
     (told,) = [found for found in snapshot.problems if found.code == "server_ending"]
     assert (told.severity, told.subject) == ("info", "server 1402")
     assert told.text.startswith("Server 1402 waits for client 2843 (")
