@@ -317,7 +317,8 @@ def of_file(path: Path, speed: float) -> Viewer:
     player = Player(tape)
     if player.at(player.span[0]) is None:
         tape.close()
-        raise RecordingError(f"{path_text(path)}: {player.trouble or 'it ends before anything of the node was read'}")
+        why = player.trouble or "it ends before anything of the node was read"
+        raise RecordingError(f"{path_text(path)}: {why.removesuffix(' It is shown up to there.')}")
     return Viewer("REPLAY", lambda: tape, speed=speed, trouble=lambda: tape.trouble)
 
 
