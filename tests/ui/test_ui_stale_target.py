@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mpstui.ui.dialogs import HarmConfirm
+from mpstui.ui.dialogs import DetailsScreen, HarmConfirm
 from mpstui.ui.stale_target import HOLD
 
 from .screen import make_app
@@ -60,3 +60,24 @@ async def test_another_daemons_table_is_not_a_client_that_ended() -> None:
         await pilot.press("right_square_bracket", "t")
         assert isinstance(app.screen, HarmConfirm)
         assert app.screen.clients == (TWO.key,)
+
+
+async def test_details_say_of_a_key_of_the_screen_below_where_it_works() -> None:
+    app = make_app(node(ONE, TWO))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("enter")
+        for key, said in (
+            ("t", "t (Terminate) works"),
+            ("K", "K (Terminate"),
+            ("space", "space (Choose)"),
+            ("m", "m ("),
+        ):
+            app.clear_notifications()
+            await pilot.press(key)
+            assert isinstance(app.screen, DetailsScreen), "and it does nothing"
+            (told,) = [n.message for n in app._notifications]
+            assert told.startswith(said)
+            assert told.endswith("works on the screen below; Esc closes this one.")
+        app.clear_notifications()
+        await pilot.press("slash", *"tK", "down", "escape", "j", "G")
+        assert not list(app._notifications), "typed, or a key of its own"
