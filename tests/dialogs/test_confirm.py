@@ -276,6 +276,7 @@ async def test_a_process_that_the_daemon_does_not_speak_for_needs_pid_and_owner(
             await pilot.press("tab")
             assert host.focused is host.screen.query_one("#owner")
             await pilot.press(*"4012 bob", "enter")
+            assert any("The value is not taken" in str(told.message) for told in host._notifications)
             assert host.screen.query_one("#apply", Button).disabled
             assert host.focused is host.screen.query_one("#owner")
             await pilot.press("backspace", "backspace", "backspace", *"alice", "enter")

@@ -177,6 +177,8 @@ class HarmConfirm(ActionDialog):
     def _next(self) -> None:
         if self.state == "asking" and self._problem is None:
             self.query_one("#apply").focus()
+        elif self.state == "asking":
+            self.say_refused()
 
     def _show_others(self, preview: Preview) -> None:
         """Who else is on it: the chosen ones are named above already."""

@@ -223,12 +223,10 @@ class ChangeForm(ActionDialog):
 
     @on(Input.Submitted)
     def _next(self) -> None:
-        """On to Cancel; what is refused keeps the focus, and is said where the user looks after an Enter."""
+        """On to Cancel; what is refused keeps the focus."""
         if self.state == "running":
             return
         if self._problem is None:
             self.query_one("#cancel").focus()
         else:
-            self.app.notify(
-                f"{plain(self._problem)}\nNothing was sent.", title=self.action.title, severity="warning", markup=False
-            )
+            self.say_refused()

@@ -190,6 +190,13 @@ class ProgressDialog(Dialog):
         """In place of the hint for the question, from the yes on."""
         self.say_hint("Esc close" if self.state == "ended" else "Esc close; it goes on")
 
+    def say_refused(self) -> None:
+        """Enter in a field whose value is not taken: it leads nowhere, and says so."""
+        why = "The value is not taken: the line at ✗ says why."
+        if not self.query_one("#problem", Lines).text.startswith("✗"):
+            why = "Nothing is typed yet."
+        self.app.notify(f"{why} Nothing was done.", title=self.work_title, severity="warning", markup=False, timeout=4)
+
     def show_problem(self, problem: str | None) -> None:
         """Why it cannot be done as asked."""
         self.query_one("#problem", Lines).show(*([marked("✗", problem, "$text-error")] if problem else []))

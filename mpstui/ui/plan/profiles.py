@@ -108,6 +108,8 @@ class SaveDialog(ProgressDialog):
         apply = self.query_one("#apply", Push)
         if not apply.disabled:
             apply.focus()
+        elif self.state == "asking":
+            self.say_refused()
 
     def pressed(self, button: str) -> None:
         self.begin(self._save)
