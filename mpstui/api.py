@@ -919,6 +919,9 @@ def _with_daemon(event: Event, daemon: Path | None) -> Event:
 
 async def _end_the_rest() -> None:
     """What a cancelled start of a process has left behind in the loop, which would complain once that is closed."""
+    from mpstui.control.channel import starts_done
+
+    await starts_done()
     rest = asyncio.all_tasks() - {asyncio.current_task()}
     for task in rest:
         task.cancel()

@@ -139,15 +139,22 @@ async def exchange(
     starting = asyncio.ensure_future(
         loop.subprocess_exec(_Exchange, *argv, stdin=read_end, env=dict(environment), start_new_session=True, **as_whom)
     )
+    _STARTS.add(starting)
+    starting.add_done_callback(_STARTS.discard)
     starting.add_done_callback(lambda _: os.close(read_end))
     try:
         # Not cancelled half-way: asyncio would reap the child twice then, and say so on the user's terminal.
         transport, protocol = await asyncio.shield(starting)
     except asyncio.CancelledError:
+        while not starting.done():  # a moment, however often this is cancelled: nobody else knows the process
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait({starting})
         with contextlib.suppress(OSError, ValueError):
-            transport, protocol = await starting
-            await _kill(transport, protocol)
-            transport.close()
+            transport, protocol = starting.result()
+            try:
+                await _kill(transport, protocol)
+            finally:
+                transport.close()
         raise
     except (OSError, ValueError) as error:
         rights = "" if sender is None else f" with the rights of user {sender}"
@@ -177,6 +184,20 @@ async def exchange(
     if timed_out:
         return _failed(reply, Outcome.BLOCKED, f"The control daemon did not answer within {deadline:g} s.")
     return reply
+
+
+_STARTS: set[asyncio.Future[tuple[asyncio.SubprocessTransport, _Exchange]]] = set()
+
+
+async def starts_done() -> None:
+    """Wait until no process is half started in this loop; that takes a moment.
+
+    Whoever cancels all tasks of a loop waits for this first: before Python 3.12 asyncio waits for ever for a process
+    whose start is cancelled together with what connects its pipes.
+    """
+    loop = asyncio.get_running_loop()
+    while starts := [start for start in _STARTS if start.get_loop() is loop]:
+        await asyncio.wait(starts)
 
 
 def _as(uid: int) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
+from mpstui.api import _end_the_rest
 from mpstui.control import channel as channel_module
 from mpstui.control import holder as holder_module
 from mpstui.control.answer import Outcome
@@ -115,6 +116,36 @@ async def test_a_cancelled_command_leaves_no_process(tmp_path: Path, script: Scr
     with pytest.raises(asyncio.CancelledError):
         await task
     await gone(mine)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("cancels", range(3))
+@pytest.mark.parametrize("turns", range(6))
+def test_a_loop_can_be_ended_at_any_moment_of_a_start(tmp_path: Path, script: Script, turns: int, cancels: int) -> None:
+    """asyncio waited for ever for one that was cancelled before its pipes were connected, and so did a node's close;
+    one that was cancelled in the moment in which it had started was left running."""
+
+    async def begun() -> None:
+        asked = asyncio.create_task(channel(tmp_path, script("while :; do sleep 600; done")).run("get_server_list"))
+        before = len(asyncio.all_tasks())
+        while len(asyncio.all_tasks()) == before:  # noqa: ASYNC110 - any wait would pass over the moment
+            await asyncio.sleep(0)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        for _ in range(cancels):
+            asked.cancel()
+            await asyncio.sleep(0)
+
+    with contextlib.closing(asyncio.new_event_loop()) as loop:
+        loop.run_until_complete(begun())
+        loop.run_until_complete(_end_the_rest())
+        loop.run_until_complete(loop.shutdown_default_executor())
+    left = []
+    for child in psutil.Process().children():
+        with contextlib.suppress(psutil.Error):  # gone by now
+            if any(str(tmp_path) in word for word in child.cmdline()):
+                left.append(child)
+    assert not psutil.wait_procs(left, timeout=60)[1]
 
 
 async def test_the_channel_works_after_a_cancelled_command(tmp_path: Path, script: Script) -> None:
