@@ -203,7 +203,7 @@ def _chosen(options: argparse.Namespace) -> Iterator[tuple[Node, str]]:
     if options.pipe_dir:
         yield Node(options.pipe_dir), CONTROL
         return
-    from mpstui.sim import control_binary
+    from mpstui.sim.marker import control_binary
 
     with simulated_node("--scenario", "crowd", clients=CLIENTS) as node:
         yield node, " ".join(control_binary())

@@ -15,7 +15,7 @@ from mpstui.observe.devices import NodeXids, RealNvml
 from mpstui.observe.nvml_process import taken
 from mpstui.observe.procfs import Cgroups, ProcProcesses, find_elsewhere, nameless_uid
 from mpstui.observe.sources import LaunchSource, NodeSources, ProcessFacts, ProcessSource
-from mpstui.sim import BrokenMarkerError, claim, is_simulated
+from mpstui.sim.marker import BrokenMarkerError, claim, is_simulated
 
 if TYPE_CHECKING:
     from mpstui.observe.devices import Dcgm
@@ -133,8 +133,8 @@ def _is_private(command: str | None) -> bool:
 @contextmanager
 def demo_node(scenario: str) -> Iterator[Path]:
     """The pipe directory of a simulated node that is started for this block and ended with it. Raises UnusableNode."""
-    from mpstui.sim import SimError, SimNode
     from mpstui.sim.demo import demo_directory
+    from mpstui.sim.node import SimError, SimNode
 
     with ExitStack() as held:
         try:
@@ -148,7 +148,8 @@ def demo_node(scenario: str) -> Iterator[Path]:
 
 
 def _simulated(pipe_dirs: Sequence[Path]) -> NodeSources:
-    from mpstui.sim import SimLaunches, SimNvml, SimProcesses, SimXids, control_binary, driver_of_node
+    from mpstui.sim.marker import control_binary, driver_of_node
+    from mpstui.sim.sources import SimLaunches, SimNvml, SimProcesses, SimXids
 
     dirs = tuple(pipe_dirs)
     nvml, processes = SimNvml(dirs), SimProcesses(dirs, real_processes())

@@ -24,7 +24,7 @@ from drive import Screen
 from screen_svg import FONT_SIZE, FONTS, HEIGHT, WIDTH, ground_of, row_svg
 from terminal import Timeout
 
-from mpstui.sim import SimNode
+from mpstui.sim.node import SimNode
 from mpstui.sim.scenario import Job
 
 ROOT = Path(__file__).resolve().parents[1]

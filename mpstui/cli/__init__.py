@@ -261,7 +261,7 @@ def _without_node(options: argparse.Namespace) -> int:
         from mpstui.cli.fleet import fleet
 
         return fleet(options)
-    from mpstui.sim import serve
+    from mpstui.sim.serving import serve
 
     mode = "v3" if options.protocol == "3" else "static" if options.static else "demo"
     return serve(options.directory, options.scenario or mode, options.driver)

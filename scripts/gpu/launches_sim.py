@@ -18,7 +18,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 import fakecuda  # noqa: E402
 
 from mpstui.observe.activity import LAUNCHES  # noqa: E402
-from mpstui.sim import SimClient  # noqa: E402
+from mpstui.sim.client import SimClient  # noqa: E402
 
 PACE = 3e-6
 """Seconds of a launch besides the call, of those seen on an H200."""

@@ -54,7 +54,7 @@ class Setting:
             "MPSTUI_AUDIT_LOG": str(folder / "audit.jsonl"),
         }
         if simulated:
-            from mpstui.sim import control_binary
+            from mpstui.sim.marker import control_binary
 
             self.environment["MPSTUI_CONTROL_BINARY"] = control_binary()[-1]
             self.client = [sys.executable, str(ROOT / "scripts" / "gpu" / "sim_client.py")]

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from mpstui.sim import SimClient
+from mpstui.sim.client import SimClient
 
 
 def main() -> int:

@@ -21,7 +21,7 @@ import pytest
 
 import mpstui.api
 from mpstui.operations.registry import OPERATIONS
-from mpstui.sim import SimNode
+from mpstui.sim.node import SimNode
 
 PAGE = Path(__file__).parents[2] / "docs" / "api.md"
 RECIPES = PAGE.with_name("recipes.md")

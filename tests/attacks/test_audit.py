@@ -25,7 +25,7 @@ from mpstui.operations import audit as audit_module
 from mpstui.operations.audit import AuditLog, default_path
 from mpstui.operations.runner import OperationRunner
 from mpstui.operations.types import ExitStatus, Request
-from mpstui.sim import SimNode
+from mpstui.sim.node import SimNode
 from tests.attacks.conftest import Stranger
 from tests.daemons.carried_out import stop
 from tests.operations import fakes

@@ -33,7 +33,7 @@ from mpstui.observe.logs import LogTail, LogWatch
 from mpstui.observe.trusted import UnreadableLogError, is_believed, open_log, owners_of
 from mpstui.observe.watcher import NodeWatcher
 from mpstui.operations.audit import AuditLog
-from mpstui.sim import control_binary
+from mpstui.sim.marker import control_binary
 from tests.attacks.conftest import FIRST_UID, Stranger
 from tests.daemons.carried_out import start
 

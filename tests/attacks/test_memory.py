@@ -22,7 +22,7 @@ from mpstui.control.holder import find_sessions
 from mpstui.control.memory import keepers
 from mpstui.core.model import ProcessKey
 from mpstui.observe.activity import LaunchCounter, Library, UncountedError
-from mpstui.sim import SimNode
+from mpstui.sim.node import SimNode
 
 KEEPER = r"""
 import ctypes, os, struct, sys, threading

@@ -25,7 +25,7 @@ from mpstui.observe import discovery
 from mpstui.observe.discovery import find_speaker, steady_speaker
 from mpstui.observe.procfs import PidFd, open_pidfd, process_key, process_uids
 from mpstui.operations.signals import Guard
-from mpstui.sim import SimNode
+from mpstui.sim.node import SimNode
 
 from .conftest import Stranger
 from .programs import BINARY, lives, lying_daemon, mpstui, roots_process

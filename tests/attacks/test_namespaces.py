@@ -19,7 +19,7 @@ from mpstui.observe import discovery
 from mpstui.observe.discovery import discover
 from mpstui.observe.procfs import process_key
 from mpstui.operations.lock import FILE as LOCK
-from mpstui.sim import SimNode
+from mpstui.sim.node import SimNode
 from mpstui.sim.simd.config import default_gpus, write_marker
 
 from .conftest import Stranger
@@ -29,7 +29,7 @@ NODE = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
-from mpstui.sim import SimNode
+from mpstui.sim.node import SimNode
 with SimNode.start(Path(sys.argv[2])) as node:
     clients = [node.spawn("busy", argv0=b"./train", linger=None) for _ in range(12)]
     (node.pipe_dir / "mpstui-simulated").unlink()
@@ -116,7 +116,7 @@ import os, subprocess, sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
 subprocess.run(["mount", "-t", "tmpfs", "none", sys.argv[2]], check=True)
-from mpstui.sim import SimNode
+from mpstui.sim.node import SimNode
 with SimNode.start(Path(sys.argv[2]) / "p") as node:
     clients = [node.spawn("busy", argv0=b"./train", linger=None) for _ in range(2)]
     (node.pipe_dir / "mpstui-simulated").unlink()

@@ -21,7 +21,7 @@ from mpstui.daemons.spec import DaemonSpec
 from mpstui.daemons.units import UnitKind, unit_text
 from mpstui.observe.discovery import discover
 from mpstui.plan.profile import Limits
-from mpstui.sim import control_binary
+from mpstui.sim.marker import control_binary
 from tests.attacks.conftest import Stranger
 from tests.daemons.test_units import run_part
 

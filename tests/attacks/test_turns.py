@@ -20,7 +20,7 @@ from mpstui.observe.discovery import find_speaker
 from mpstui.observe.procfs import process_key
 from mpstui.operations import lock
 from mpstui.operations.lock import FILE, NoTurn, turn
-from mpstui.sim import SimNode
+from mpstui.sim.node import SimNode
 
 from .conftest import Stranger
 from .programs import BINARY, ROOT, lying_daemon

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import warm
 
-from mpstui.sim import SimNode
+from mpstui.sim.node import SimNode
 
 
 @dataclass(frozen=True)

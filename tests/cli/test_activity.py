@@ -13,7 +13,7 @@ from mpstui.core.model import Condition, Daemon, Health, Snapshot
 from mpstui.fields import CLIENT, View, lay_out
 from mpstui.node import open_node
 from mpstui.observe.watcher import NodeWatcher
-from mpstui.sim import SimNode
+from mpstui.sim.node import SimNode
 
 from .conftest import Mpstui
 from .test_schema import check

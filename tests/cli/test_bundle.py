@@ -20,7 +20,7 @@ from mpstui.cli.bundle import bundle
 from mpstui.core.mask import Mask
 from mpstui.core.model import Event, Snapshot
 from mpstui.observe.procfs import user_name
-from mpstui.sim import SimNode
+from mpstui.sim.node import SimNode
 
 SECRETS = ("alice", "hunter2", "secretproject", "train_secret")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mpstui.control.grammar import LogParser
-from mpstui.sim import SimNode
+from mpstui.sim.node import SimNode
 from tests.sim.recorded import DATA
 
 from .conftest import Mpstui

@@ -21,7 +21,7 @@ from mpstui.daemons.modes import keep_modes, modes_before, served_by_others, set
 from mpstui.observe.devices import RealNvml
 from mpstui.observe.discovery import DaemonProcess
 from mpstui.observe.sources import NvmlSample
-from mpstui.sim import SimNode
+from mpstui.sim.node import SimNode
 from mpstui.sim.simd.config import read_marker, write_marker
 from mpstui.sim.sources import SimNvml
 

@@ -12,7 +12,7 @@ from mpstui.cli.parser import build_parser
 from mpstui.core.model import Client, Daemon, ProcessKey, Server
 from mpstui.core.where import Where
 from mpstui.fields import CLIENT, GROUPS, View, grouped
-from mpstui.sim import SimNode
+from mpstui.sim.node import SimNode
 from mpstui.ui.filter import ClientFilter
 
 from .conftest import Mpstui

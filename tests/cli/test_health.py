@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from mpstui.doctor import health
-from mpstui.sim import SimNode
+from mpstui.sim.node import SimNode
 from tests.cli.conftest import Mpstui
 
 NEEDS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give a file away")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mpstui.sim import SimNode
+from mpstui.sim.node import SimNode
 
 from .conftest import Mpstui
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from mpstui.observe.logs import HISTORY_BYTES
-from mpstui.sim import SimNode
+from mpstui.sim.node import SimNode
 
 from .conftest import Mpstui
 

@@ -8,7 +8,7 @@ import pytest
 
 from mpstui.node import UnusableNode, open_node
 from mpstui.observe.watcher import NodeWatcher
-from mpstui.sim import SimNode
+from mpstui.sim.node import SimNode
 
 
 async def test_somebody_elses_demo_is_not_taken_for_this_nodes_daemon(node: SimNode) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mpstui.sim import SimNode
+from mpstui.sim.node import SimNode
 from mpstui.sim.serving import version_of
 from mpstui.sim.simd.config import SIM_DRIVER
 

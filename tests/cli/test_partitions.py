@@ -22,7 +22,8 @@ from mpstui.cli.partition import _apply_static
 from mpstui.core.model import Daemon, SmPartition, Snapshot
 from mpstui.operations.types import ExitStatus, Request, Result
 from mpstui.plan.static import StaticPlan, StaticShare
-from mpstui.sim import SimNode, control_binary
+from mpstui.sim.marker import control_binary
+from mpstui.sim.node import SimNode
 
 from .conftest import Mpstui, Run
 

@@ -16,7 +16,8 @@ from mpstui.cli.schema import RECORDING, SCHEMAS, schema_of, text_of
 from mpstui.core.codec import codec
 from mpstui.core.model import Daemon
 from mpstui.history.recording import line_schema
-from mpstui.sim import SimNode, control_binary
+from mpstui.sim.marker import control_binary
+from mpstui.sim.node import SimNode
 
 from .conftest import Mpstui
 

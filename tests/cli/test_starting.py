@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from mpstui.control.grammar import LogParser
-from mpstui.sim import SimNode
+from mpstui.sim.node import SimNode
 from tests.sim.recorded import DATA, one_shot
 
 from .conftest import Mpstui

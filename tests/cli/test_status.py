@@ -16,7 +16,8 @@ from rich.console import Console
 
 from mpstui.cli.status import print_text, to_json
 from mpstui.core.model import Daemon, Device, OutsideClient, ProcessKey, Snapshot
-from mpstui.sim import SimNode, control_binary
+from mpstui.sim.marker import control_binary
+from mpstui.sim.node import SimNode
 from tests.operations.fakes import client
 from tests.operations.fakes import node as shown_node
 

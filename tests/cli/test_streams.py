@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from mpstui.sim import SimNode
+from mpstui.sim.node import SimNode
 
 COMMANDS = (
     "status --pipe-dir {}",

@@ -18,8 +18,8 @@ from mpstui.core.model import Client, Daemon, ProcessKey, Server
 from mpstui.core.where import Cgroup, Where
 from mpstui.operations.check import Refused
 from mpstui.operations.selectors import Selection, is_named, pids_in, select
-from mpstui.sim import SimNode
 from mpstui.sim.client import SimClient
+from mpstui.sim.node import SimNode
 
 from .conftest import Mpstui
 

@@ -15,7 +15,8 @@ from mpstui.core.model import Daemon
 from mpstui.core.v3 import Namespace, V3Node
 from mpstui.operations.types import Request
 from mpstui.operations.v3 import SetNamespace
-from mpstui.sim import SimNode, control_binary
+from mpstui.sim.marker import control_binary
+from mpstui.sim.node import SimNode
 
 from .conftest import Mpstui, Run
 

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from mpstui.sim import SimNode
+from mpstui.sim.node import SimNode
 
 from .conftest import Mpstui
 from .test_schema import check

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mpstui.cli.parser import build_parser, parse
-from mpstui.sim import SimNode
+from mpstui.sim.node import SimNode
 
 from .conftest import Mpstui
 

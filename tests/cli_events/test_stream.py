@@ -13,7 +13,8 @@ import pytest
 from mpstui import api
 from mpstui.cli import main
 from mpstui.history.reader import LogHistory
-from mpstui.sim import SimClient, control_binary, is_simulated
+from mpstui.sim.client import SimClient
+from mpstui.sim.marker import control_binary, is_simulated
 from mpstui.sim.simd.config import default_gpus, write_marker
 
 DATA = Path(__file__).parent.parent / "data"

@@ -9,7 +9,7 @@ import pytest
 from folders import place_for_daemons
 
 from mpstui.cli import main
-from mpstui.sim import control_binary
+from mpstui.sim.marker import control_binary
 
 Run = Callable[..., tuple[int, str, str]]
 

@@ -15,7 +15,7 @@ import pytest
 
 from cli_plan.conftest import Run
 from mpstui.plan.store import profiles_dir
-from mpstui.sim import SimClient
+from mpstui.sim.client import SimClient
 
 
 @pytest.fixture

@@ -19,7 +19,8 @@ from mpstui.control.mps import MpsControl
 from mpstui.core.model import ProcessKey
 from mpstui.node import OwnCommands, open_node
 from mpstui.observe.sources import ProcessFacts
-from mpstui.sim import SimNode, control_binary
+from mpstui.sim.marker import control_binary
+from mpstui.sim.node import SimNode
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: only root's file counts")
 NOBODY = 65534

@@ -12,8 +12,9 @@ import psutil
 
 from contract.harness import WAIT, ClientRefused, End, Mode, eventually
 from mpstui.control.drivers import driver_of
-from mpstui.sim import SimNode, control_binary
 from mpstui.sim.client import Behaviour, SimClient
+from mpstui.sim.marker import control_binary
+from mpstui.sim.node import SimNode
 from mpstui.sim.simd.config import DRIVER_VERSION
 
 BEHAVIOURS: dict[Mode, Behaviour] = {"idle": "idle", "busy": "busy", "endless": "endless", "fault": "busy"}

@@ -18,7 +18,7 @@ from contract.control_node import RECORDINGS, ControlNode, binary_there, name_of
 from contract.harness import WAIT, Node, chosen
 from mpstui.control.binary import look
 from mpstui.control.drivers import COMMANDS, DRIVERS, driver_of
-from mpstui.sim import control_binary
+from mpstui.sim.marker import control_binary
 
 SUITE = Path(__file__).parent
 

@@ -23,7 +23,8 @@ from mpstui.control.channel import OUTPUT_LIMIT, PROOF, ControlChannel, RawReply
 from mpstui.control.holder import HeldSession
 from mpstui.control.mps import MpsControl
 from mpstui.core.model import SessionHolder
-from mpstui.sim import SimNode, control_binary
+from mpstui.sim.marker import control_binary
+from mpstui.sim.node import SimNode
 
 Script = Callable[[str], tuple[str, ...]]
 

@@ -27,7 +27,7 @@ from folders import daemons_below
 
 from mpstui.daemons.spec import DaemonSpec
 from mpstui.daemons.units import unit_text
-from mpstui.sim import control_binary
+from mpstui.sim.marker import control_binary
 
 WAIT = 120.0
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "sinfo")

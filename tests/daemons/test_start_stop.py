@@ -31,7 +31,8 @@ from mpstui.operations.audit import AuditLog
 from mpstui.operations.daemons import preview_stop
 from mpstui.operations.lock import FILE, turn
 from mpstui.operations.types import ExitStatus
-from mpstui.sim import SimClient, control_binary
+from mpstui.sim.client import SimClient
+from mpstui.sim.marker import control_binary
 
 from .carried_out import start, stop
 

@@ -20,7 +20,7 @@ from mpstui.daemons.spec import DaemonSpec
 from mpstui.daemons.units import UnitKind, unit_text
 from mpstui.plan.amounts import PlanError
 from mpstui.plan.profile import Limits
-from mpstui.sim import control_binary
+from mpstui.sim.marker import control_binary
 
 GIB = 1 << 30
 HARD = DaemonSpec(

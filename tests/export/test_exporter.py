@@ -22,7 +22,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families as parsed
 
 from mpstui.extras import how_to_install
-from mpstui.sim import SimNode
+from mpstui.sim.node import SimNode
 
 PATIENCE = 120.0
 Exporter = Callable[..., "Started"]

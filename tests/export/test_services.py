@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from mpstui.cli.parser import build_parser
-from mpstui.sim import SimNode
+from mpstui.sim.node import SimNode
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 UNIT = DEPLOY / "systemd" / "mpstui-exporter.service"

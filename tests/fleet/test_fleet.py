@@ -52,7 +52,7 @@ from mpstui.fleet import (
     over_ssh,
     summary,
 )
-from mpstui.sim import SimNode
+from mpstui.sim.node import SimNode
 
 PATIENCE = 120.0
 NOW = 1_795_262_671.0

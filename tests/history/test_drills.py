@@ -20,7 +20,8 @@ from mpstui.observe.watcher import NodeWatcher
 from mpstui.operations.audit import AuditLog
 from mpstui.operations.runner import OperationRunner
 from mpstui.operations.types import Request
-from mpstui.sim import SimNode, drills, modes, serving
+from mpstui.sim import drills, modes, serving
+from mpstui.sim.node import SimNode
 
 PATIENCE = 120.0
 

@@ -13,8 +13,8 @@ import pytest
 from mpstui.load.supervisor import Supervisor
 from mpstui.load.types import WorkerReport
 from mpstui.observe.procfs import is_alive, process_key
-from mpstui.sim import SimNode
 from mpstui.sim.load import worker_command
+from mpstui.sim.node import SimNode
 
 DEADLINE = 120.0
 

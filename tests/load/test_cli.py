@@ -22,7 +22,7 @@ from mpstui.load import stopping
 from mpstui.node import open_node
 from mpstui.observe.sources import NodeSources
 from mpstui.observe.watcher import NodeWatcher
-from mpstui.sim import SimNode
+from mpstui.sim.node import SimNode
 
 from .conftest import DEADLINE, processes_with
 

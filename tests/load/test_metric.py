@@ -27,7 +27,7 @@ from mpstui.load.spread import Spread
 from mpstui.load.types import LoadSpec, WorkerReport
 from mpstui.load.utilisation import Use
 from mpstui.observe.sources import NodeSources
-from mpstui.sim import SimNode
+from mpstui.sim.node import SimNode
 
 from .conftest import gone, processes_with
 from .test_cli import run, sources

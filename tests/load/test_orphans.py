@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from mpstui.load.private_daemon import PrivateDaemon, PrivateDaemonError
-from mpstui.sim import SimNode, control_binary
+from mpstui.sim.marker import control_binary
+from mpstui.sim.node import SimNode
 
 from .conftest import gone, processes_with
 
@@ -21,7 +22,7 @@ from pathlib import Path
 from mpstui.load.private_daemon import PrivateDaemon
 from mpstui.load.supervisor import Supervisor
 from mpstui.load.types import LoadSpec
-from mpstui.sim import control_binary
+from mpstui.sim.marker import control_binary
 from mpstui.sim.load import worker_command
 
 async def main():

@@ -17,8 +17,8 @@ from mpstui.load.measure import ExperimentError, Lab
 from mpstui.load.overlap import Taken, copies, copies_verdict, streams, streams_verdict
 from mpstui.load.types import LoadSpec, WorkerReport
 from mpstui.observe.sources import NodeSources
-from mpstui.sim import SimNode
 from mpstui.sim.load import launch_seconds, streamed, with_copies
+from mpstui.sim.node import SimNode
 
 from .fakes import MIB, order
 from .test_cli import parse, run, sources

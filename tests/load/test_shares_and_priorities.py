@@ -15,7 +15,7 @@ from mpstui.load.measure import Lab
 from mpstui.load.types import KernelName, LoadSpec, WorkerReport
 from mpstui.load.utilisation import Use
 from mpstui.observe.sources import NodeSources
-from mpstui.sim import SimNode
+from mpstui.sim.node import SimNode
 
 from .test_cli import run, sources
 

@@ -22,7 +22,9 @@ from mpstui.load.runner import LoadRun
 from mpstui.load.supervisor import Supervisor, memory_of, shorten
 from mpstui.load.types import LoadSpec, WorkerError, WorkerReport
 from mpstui.observe.sources import NvmlSample
-from mpstui.sim import SimNode, SimNvml, control_binary
+from mpstui.sim.marker import control_binary
+from mpstui.sim.node import SimNode
+from mpstui.sim.sources import SimNvml
 
 from .conftest import gone, until
 

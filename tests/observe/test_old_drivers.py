@@ -11,7 +11,7 @@ import pytest
 
 from mpstui.control.drivers import COMMANDS, absent_from
 from mpstui.operations.rescue import left_out, targets
-from mpstui.sim import SimNode
+from mpstui.sim.node import SimNode
 from mpstui.sim.simd.config import SIM_DRIVER
 from tests.observe.test_simulated import Watched
 

@@ -7,7 +7,7 @@ import pytest
 from mpstui.control.wire import Membership
 from mpstui.core.faults import fault_reports
 from mpstui.core.xid import Xid, parse_line
-from mpstui.sim import SimNode
+from mpstui.sim.node import SimNode
 from tests.observe.replay import DATA, PIPE, at, events, fold, lines, shot
 from tests.observe.test_simulated import Watched
 

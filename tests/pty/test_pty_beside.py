@@ -18,8 +18,9 @@ from program import MPSTUI, WHOLE, simulated_node
 from terminal import Terminal
 
 from mpstui.control.holder import HELD_AFTER
-from mpstui.sim import SimNode, control_binary
 from mpstui.sim.drills import open_session
+from mpstui.sim.marker import control_binary
+from mpstui.sim.node import SimNode
 
 SCREENS, LOOPS = 3, 2
 

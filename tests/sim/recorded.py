@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from mpstui.sim import SimNode, control_binary
+from mpstui.sim.marker import control_binary
+from mpstui.sim.node import SimNode
 
 DATA = Path(__file__).parent.parent / "data"
 NAMESPACE = 4026531836

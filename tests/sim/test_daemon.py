@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from mpstui.sim import SimError, SimNode, control_binary
+from mpstui.sim.marker import control_binary
+from mpstui.sim.node import SimError, SimNode
 from mpstui.sim.simd.clients import client_from_hello
 from mpstui.sim.simd.config import STATE, default_gpus
 from mpstui.sim.simd.daemon import SimDaemon

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from mpstui.sim import SimNode
 from mpstui.sim.demo import demo_directory, remove_left
+from mpstui.sim.node import SimNode
 from mpstui.sim.simd.config import MARKER, default_gpus, write_marker
 
 OWNER = """
 import sys
-from mpstui.sim import SimNode
+from mpstui.sim.node import SimNode
 from mpstui.sim.demo import demo_directory
 with demo_directory() as folder:
     node = SimNode.start(folder, gpus=1)

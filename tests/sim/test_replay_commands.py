@@ -8,7 +8,10 @@ import stat
 import subprocess
 from collections.abc import Callable
 
-from mpstui.sim import Gpu, SimClient, SimNode, control_binary
+from mpstui.sim.client import SimClient
+from mpstui.sim.marker import control_binary
+from mpstui.sim.node import SimNode
+from mpstui.sim.simd.config import Gpu
 
 from .recorded import DATA, NAMESPACE, Command, Note, eventually, log_lines, one_shot, read_transcript, rename_pids
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from mpstui.control.drivers import DRIVERS
-from mpstui.sim import control_binary
+from mpstui.sim.marker import control_binary
 from mpstui.sim.simd.config import SERVER_START, default_gpus, write_marker
 
 from .recorded import DATA, eventually

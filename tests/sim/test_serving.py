@@ -13,15 +13,20 @@ from pathlib import Path
 
 import pytest
 
-from mpstui.sim import SimError, SimNode, SimNvml, control_binary, drills, is_simulated
+from mpstui.sim import drills
 from mpstui.sim.drills import Blocked, Full, Held
+from mpstui.sim.marker import control_binary, is_simulated
+from mpstui.sim.node import SimError, SimNode
 from mpstui.sim.scenario import Demo
 from mpstui.sim.simd.config import STATE, read_marker
 from mpstui.sim.simd.process import start_ticks
+from mpstui.sim.sources import SimNvml
 
 from .recorded import eventually
 
-SERVE = "import sys; from pathlib import Path; from mpstui.sim import serve; sys.exit(serve(Path(sys.argv[1]), {}))"
+SERVE = (
+    "import sys; from pathlib import Path; from mpstui.sim.serving import serve; sys.exit(serve(Path(sys.argv[1]), {}))"
+)
 
 
 def serve(directory: Path, scenario: str = "None") -> subprocess.Popen[str]:

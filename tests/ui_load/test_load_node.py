@@ -13,7 +13,7 @@ from ui.screen import text_of
 
 from mpstui import api
 from mpstui.config import load_themes
-from mpstui.sim import SimNode
+from mpstui.sim.node import SimNode
 from mpstui.ui.app import MpsTuiApp
 from mpstui.ui.theme import build_themes
 

@@ -26,7 +26,8 @@ from mpstui.operations.audit import AuditLog
 from mpstui.operations.runner import OperationRunner
 from mpstui.operations.types import ExitStatus
 from mpstui.plan.profile import ProfileError, parse
-from mpstui.sim import SimClient, control_binary
+from mpstui.sim.client import SimClient
+from mpstui.sim.marker import control_binary
 
 from .fakes import PROFILE, small
 

@@ -19,7 +19,7 @@ from mpstui.node import open_node
 from mpstui.observe.watcher import NodeWatcher
 from mpstui.operations.audit import AuditLog
 from mpstui.operations.runner import OperationRunner
-from mpstui.sim import SimNode
+from mpstui.sim.node import SimNode
 from mpstui.ui.app import MpsTuiApp
 from mpstui.ui.partitions.namespaces import NamespacesScreen, about, device_words, levels_of
 from mpstui.ui.theme import build_themes
