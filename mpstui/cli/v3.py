@@ -23,7 +23,7 @@ def export(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
         with api.open(pipe_dirs) as node:
             snapshot = node.snapshot()
             there = meant(snapshot.daemons, node.named)
-        found = [daemon for daemon in there if daemon.protocol == "v3"] or there
+        found = [daemon for daemon in there if daemon.named_servers] or there
         if not found:
             return complain(NO_DAEMON, ExitStatus.NO_DAEMON)
         if len(found) > 1:

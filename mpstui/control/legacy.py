@@ -209,6 +209,7 @@ class Legacy:
 
     name: str = "legacy"
     silent: str | None = None
+    named_servers: bool = False
 
     @property
     def log_parser(self) -> Callable[[LogKind], LogParser]:

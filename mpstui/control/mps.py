@@ -62,7 +62,7 @@ class MpsControl:
 
     async def get_client_list(self, server: int) -> Answer[tuple[int, ...]]:
         """PIDs; cannot be forged (fact 10), but for those that a daemon of protocol 3 lists."""
-        if self.protocol.name == "v3":
+        if self.protocol.named_servers:
             return await self._v3_clients(server)
         return await self._ask(self.protocol.client_list(server))
 
@@ -191,7 +191,7 @@ class MpsControl:
         question = self.protocol.terminate_client(server, client)
         if client < 1:
             return Answer(question.command, Outcome.REFUSED, message=f"{client} is no process; nothing was sent.")
-        if self.protocol.name == "v3":
+        if self.protocol.named_servers:
             if (refused := await self._not_its_client(server, client)) is not None:
                 return refused
             answer = await self.call("client", "terminate", str(client), deadline=self.channel.terminate_deadline)

@@ -27,6 +27,11 @@ class ControlProtocol(Protocol):
         ...
 
     @property
+    def named_servers(self) -> bool:
+        """Whether its servers have names, and a log each; it is asked by lists then (``MpsControl.read_v3``)."""
+        ...
+
+    @property
     def log_parser(self) -> Callable[[LogKind], LogParser]:
         """Makes a reader for one log file."""
         ...

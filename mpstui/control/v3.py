@@ -332,6 +332,7 @@ class V3Protocol(Legacy):
 
     name = "v3"
     silent = OTHER_WORDS
+    named_servers = True
 
     def terminate_client(self, server: int, client: int) -> Question[None]:
         return Question(f"client terminate {client}", parse_terminated)

@@ -603,6 +603,11 @@ class Daemon:
             yield from server.clients
 
     @property
+    def named_servers(self) -> bool:
+        """Whether it runs with MPS protocol 3: its servers have names, and namespaces with limits of their own."""
+        return self.protocol == "v3"
+
+    @property
     def log_names(self) -> tuple[str, ...]:
         """Its logs, as paths in its log directory: with protocol 3 each server has one of its own, by its name."""
         named = [server.name for server in self.v3.servers] if self.v3 is not None else []

@@ -18,6 +18,7 @@ from mpstui.control.channel import patience
 from mpstui.control.commandline import PROGRAM, shown_program
 from mpstui.control.grammar import Clock
 from mpstui.control.memory import INSIDE, real_path
+from mpstui.control.protocol import protocol_of
 from mpstui.core.model import Snapshot
 from mpstui.core.text import path_text, printable, unprintable
 from mpstui.doctor import advice, modes, setup, sharing
@@ -128,7 +129,8 @@ def gather(snapshot: Snapshot, places: Sequence[Place], binary: Sequence[str]) -
         logs=tuple(
             _log(log, owners)
             for (log_dir, several), owners in {
-                (place.log_dir, place.protocol == "v3"): place.log_owners for place in reversed(places)
+                (place.log_dir, protocol_of(place.protocol, place.static_partitioning).named_servers): place.log_owners
+                for place in reversed(places)
             }.items()
             if log_dir is not None
             for log in (*(log_dir / name for name in _LOGS), *(server_logs(log_dir, owners) if several else ()))

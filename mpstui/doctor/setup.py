@@ -100,7 +100,7 @@ def strangers(facts: Facts) -> Iterator[Finding]:
         subject, driver, mode = f"daemon {daemon.pid}", driver_of(daemon.driver), modes.get(daemon.pipe_dir)
         if mode is not None and not mode & 0o011:
             yield Finding("strangers", "ok", subject, "no other user may enter its directory")
-        elif daemon.protocol == "v3":
+        elif daemon.named_servers:
             text = "what protocol 3 lets other users do is not known"
             yield Finding("strangers", "unknown", subject, text)
         elif driver is None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from mpstui.control.grammar import LogKind, LogParser
+from mpstui.control.protocol import LEGACY
 from mpstui.core.model import Event
 from mpstui.history.files import LogFile
 from mpstui.history.parser_process import parsed
@@ -29,6 +30,8 @@ _MEMORY: Final = 200
 _time: Final = itemgetter(0)
 People = Callable[[Iterable[int]], Mapping[int, ProcessFacts]]
 KINDS: Final[tuple[LogKind, ...]] = ("control", "server")
+_parser: Final = LEGACY.log_parser
+"""Logs alone do not say what protocol their daemon speaks."""
 
 
 def _kind(name: str) -> LogKind:
@@ -99,7 +102,7 @@ class LogHistory(Telling):
         self._owners = owners
         self._files: dict[str, LogFile] = {}
         """By their names in the directory; with protocol 3 each server has one, in a directory of its own."""
-        self._parsers: dict[str, LogParser] = {name: LogParser(_kind(name)) for name in (CONTROL_LOG, SERVER_LOG)}
+        self._parsers: dict[str, LogParser] = {name: _parser(_kind(name)) for name in (CONTROL_LOG, SERVER_LOG)}
         self.cut = False
         """Whether :meth:`entries` has left something older out."""
         self.trouble: list[str] = []
@@ -113,7 +116,7 @@ class LogHistory(Telling):
                     self.trouble.append(str(error))
                     errors.append(error)
                 continue
-            self._parsers.setdefault(name, LogParser(_kind(name)))
+            self._parsers.setdefault(name, _parser(_kind(name)))
         if not self._files:
             raise errors[0]
         others = {file.uid for file in self._files.values()} - {0, os.geteuid()}
@@ -172,7 +175,7 @@ class LogHistory(Telling):
                     for name in (CONTROL_LOG, SERVER_LOG, *self._of_servers()):
                         if name not in tails:
                             tails[name] = _Continued(self.log_dir / name, self._files.get(name), self._owners)
-                            self._parsers.setdefault(name, LogParser(_kind(name))).live(system.monotonic)
+                            self._parsers.setdefault(name, _parser(_kind(name))).live(system.monotonic)
                 written = {name: tail.poll() for name, tail in tails.items()}
                 streams = (self._written(name, lines) for name, lines in written.items())
                 for _, kind, event in heapq.merge(*streams, key=_time):
@@ -224,7 +227,7 @@ class LogHistory(Telling):
 
     @staticmethod
     def _first_events(file: LogFile, start: int) -> Iterator[Event]:
-        parser = LogParser("control")
+        parser = _parser("control")
         for lines in file.blocks(start):
             yield from parser.feed_all(lines)
 

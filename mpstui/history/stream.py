@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from mpstui.control.grammar import LINE_BYTES, LogKind, LogParser
+from mpstui.control.grammar import LINE_BYTES, LogKind
+from mpstui.control.protocol import LEGACY
 from mpstui.core.late import pattern
 from mpstui.core.model import Event
 from mpstui.history.reader import KINDS, Telling
@@ -30,7 +31,7 @@ class StreamHistory(Telling):
 
     def __init__(self) -> None:
         super().__init__(DaemonState(Path()))
-        self._parsers = {kind: LogParser(kind) for kind in KINDS}
+        self._parsers = {kind: LEGACY.log_parser(kind) for kind in KINDS}
         self._kind: LogKind = "control"
         self._prefix: re.Pattern[bytes] | None = None
 

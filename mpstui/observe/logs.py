@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, Protocol, cast
 
 from mpstui.control.grammar import LINE_BYTES, LogKind, LogParser
+from mpstui.control.protocol import LEGACY, ControlProtocol
 from mpstui.control.v3 import NAME
 from mpstui.core.model import Event
 from mpstui.observe.sources import BlockingCalls
@@ -306,23 +307,21 @@ class _Log(NamedTuple):
 
 class LogWatch:
     """control.log and server.log of ``log_dir``, where ``owners`` have written them (see ``open_log``). :meth:`history`
-    may take a second: run it off the event loop. ``several``: many servers run at a time, so that the newest one's
-    start is no beginning of history, and each may have a log of its own (see :func:`server_logs`)."""
+    may take a second: run it off the event loop. Where the ``protocol`` names servers many of them run at a time, so
+    that the newest one's start is no beginning of history, and each may have a log of its own (:func:`server_logs`)."""
 
     def __init__(
         self,
         log_dir: Path,
         owners: Owners,
-        parser: Callable[[LogKind], LogParser] = LogParser,
-        *,
-        several: bool = False,
+        protocol: ControlProtocol = LEGACY,
     ) -> None:
         self.log_dir = log_dir
-        self._owners, self._parser, self._several = owners, parser, several
+        self._owners, self._parser, self._several = owners, protocol.log_parser, protocol.named_servers
         tail = LogTail(log_dir / CONTROL_LOG, CONTROL_MARKER, owners=owners)
-        self._control = _Log("control", tail, parser("control"))
+        self._control = _Log("control", tail, self._parser("control"))
         self._logs = [self._control]
-        self._add(log_dir / SERVER_LOG, b"" if several else SERVER_MARKER)
+        self._add(log_dir / SERVER_LOG, b"" if self._several else SERVER_MARKER)
         self._listed: int | None = None
         """When the directory had changed last, by its own clock, as it was looked through for logs of servers."""
         self._clock: Callable[[], float] | None = None

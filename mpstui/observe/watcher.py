@@ -120,8 +120,7 @@ class DaemonWatcher:
         if self._logs is not None:
             self._logs.close()
         spoken = _protocol(watched.place)
-        several = spoken.name == "v3"
-        self._logs = LogWatch(log_dir, owners, spoken.log_parser, several=several) if log_dir is not None else None
+        self._logs = LogWatch(log_dir, owners, spoken) if log_dir is not None else None
         self._asked_whole = None
         if self._logs is not None:
             logs, self._reading_history = self._logs, True
@@ -318,7 +317,7 @@ class DaemonWatcher:
             self._notify()
 
     async def _read(self, membership: bool, limits: bool, quiet: bool = False) -> Outcome:
-        if self.control.protocol.name == "v3":
+        if self.control.protocol.named_servers:
             return await self._read_v3(quiet)
         state, begun = self._node.watch(self.pipe_dir).state, self._clock()
         place, missed = self._node.watch(self.pipe_dir).place, self._lines_missed
@@ -444,8 +443,7 @@ class DaemonWatcher:
         silent = protocol.silent
         self.control.speak(protocol)
         self._know(place)
-        v3 = protocol.name == "v3"
-        self.schedule.asleep = not self.running or blocked or (silent is not None and not v3)
+        self.schedule.asleep = not self.running or blocked or (silent is not None and not protocol.named_servers)
         self.schedule.asleep = self.schedule.asleep or watched.state.not_understood is not None
         foreground = place is not None and place.foreground and self._logs is None
         nowhere = STANDARD_OUTPUT if foreground else "it is not known where its logs are"
@@ -454,7 +452,7 @@ class DaemonWatcher:
         detail: str | None = None
         if not self.running:
             watch = "none"
-        elif v3:
+        elif protocol.named_servers:
             detail = "What a daemon of MPS protocol 3 writes into its logs is not known: it is asked every few seconds"
         elif trouble is None:
             watch = "logs"
@@ -468,7 +466,7 @@ class DaemonWatcher:
         remedy = REMEDY if self._logs and not self._logs.believed else None
         if foreground:
             remedy = "Read it with “mpstui events --journal UNIT”, or pipe it into “mpstui events -”."
-        if v3:
+        if protocol.named_servers:
             remedy = "Nothing is to be done; r asks at once."
         how = Watching(watch, detail, remedy, self._logs.version if self._logs else None)
         if watch != "logs":

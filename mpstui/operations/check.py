@@ -59,7 +59,7 @@ def reachable_daemon(request: Request, snapshot: Snapshot, command: str = "") ->
         raise Refused(f"the daemon is {daemon.health}: {daemon.health_detail or UNKNOWN}", ExitStatus.NO_ANSWER)
     if daemon.unspoken is not None:
         raise Refused(daemon.unspoken, ExitStatus.REFUSED_BY_SAFETY_RULE)
-    if daemon.protocol == "v3" and not (request.action.startswith("v3_") or request.action in _IN_V3):
+    if daemon.named_servers and not (request.action.startswith("v3_") or request.action in _IN_V3):
         raise Refused(NOT_IN_V3, ExitStatus.REFUSED_BY_SAFETY_RULE)
     if daemon.uid is not None and os.geteuid() not in {0, daemon.uid}:
         raise Refused(

@@ -67,7 +67,7 @@ def preview_stop(snapshot: Snapshot, pipe_dir: Path, timeout: int | None, force:
             hint = "; --force ends its process" if unanswering else ""
             error, status = f"{refused}{hint}", refused.status
     limit = FORCE_AFTER if force else timeout
-    if daemon is not None and daemon.protocol == "v3":
+    if daemon is not None and daemon.named_servers:
         return StopPreview(hits, _effect_of_v3(daemon, len(hits), limit), error, status, limits_lost(daemon))
     if not hits and daemon is not None and not daemon.servers_known:
         then = "it waits for all that there are" if limit is None else f"the GPU work of any is ended after {limit} s"
@@ -97,7 +97,7 @@ def limits_lost(daemon: Daemon) -> str:
     """The limits, and static partitions, that the daemon alone keeps: they go when it ends, and a new one begins
     without them."""
     keeps = "mpstui profile save NAME keeps them for the next one"
-    if daemon.protocol == "v3":
+    if daemon.named_servers:
         names = [server.name for server in daemon.v3.servers] if daemon.v3 is not None else []
         what = "servers, with their namespaces, limits and partitions, go with it"
         return f"its {what} ({', '.join(names)}); {keeps}" if names else ""
@@ -364,7 +364,7 @@ class StopDaemon(Operation):
 
     def command(self, request: Request) -> str:
         limit = str(FORCE_AFTER) if request.force else request.value
-        if isinstance(request.subject, Daemon) and request.subject.protocol == "v3":
+        if isinstance(request.subject, Daemon) and request.subject.named_servers:
             return f"server delete{' --force' * bool(limit)}, of each; SIGTERM"
         return f"quit -t {limit}" if limit else "quit"
 
@@ -401,7 +401,7 @@ class StopDaemon(Operation):
 
         request, daemon = work.request, work.daemon
         limit = FORCE_AFTER if request.force else int(request.value) if request.value else None
-        of_v3 = daemon.protocol == "v3"
+        of_v3 = daemon.named_servers
         if not request.force and not of_v3:
             return await _stop(work, daemon, limit, None)
         guard = await Guard.begin(daemon.pipe_dir, work.find_speaker)

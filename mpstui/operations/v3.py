@@ -56,7 +56,7 @@ _LIMIT_ARGUMENTS: Final = (
 
 def node_of(daemon: Daemon) -> V3Node:
     """What it has told; raises Refused."""
-    if daemon.protocol != "v3":
+    if not daemon.named_servers:
         raise Refused(NOT_V3, ExitStatus.REFUSED_BY_SAFETY_RULE)
     if daemon.v3 is None:
         raise Refused("what servers it has is not known yet", ExitStatus.NO_ANSWER)
@@ -145,7 +145,7 @@ class V3Operation(Operation):
         return Need()
 
     def belongs(self, request: Request, daemon: Daemon) -> bool:
-        return daemon.protocol == "v3"
+        return daemon.named_servers
 
     def wrong_value(self, request: Request) -> Refused | None:
         try:

@@ -56,7 +56,7 @@ def limit_chains(
     ``events``: the snapshot's; what was set before they begin is not known. ``environment``: the client's own, None
     where it could not be read. ``devices``: the node's. Pure.
     """
-    if daemon.protocol == "v3":
+    if daemon.named_servers:
         return _of_v3(client, daemon, environment, devices)
     history = _History(client, daemon, tuple(events))
     here = [device for device in devices if device.uuid in client.device_uuids]

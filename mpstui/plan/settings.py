@@ -66,7 +66,7 @@ def in_force(daemon: Daemon) -> DaemonProfile:
     What a profile cannot say, a server without the default's memory limit or several servers that differ, is the
     drift that is there at once.
     """
-    if daemon.protocol == "v3":
+    if daemon.named_servers:
         return DaemonProfile(
             daemon.pipe_dir,
             daemon.log_dir,
@@ -136,7 +136,7 @@ def _whole(size: int | None) -> int | None:
 def unsaid(daemon: Daemon, made: DaemonProfile) -> tuple[str, ...]:
     """What the daemon has and ``made``, which was made of it, does not say, a sentence each."""
     node, table = daemon.v3, daemon.partitions
-    if daemon.protocol == "v3":
+    if daemon.named_servers:
         if node is None:
             return ("which servers it has is not known",)
         found = [
@@ -164,7 +164,7 @@ def as_it_runs(
     found = replace(in_force(daemon), cpus=cpus)
     uuids = tuple(daemon.ordinals.values())
     # Protocol 3 tells those that its servers have alone, and each server says which itself.
-    if daemon.protocol != "v3" and len(uuids) < len(snapshot.devices):
+    if not daemon.named_servers and len(uuids) < len(snapshot.devices):
         found = replace(found, devices=uuids)
     before = next((d for d in old.daemons if d.pipe_dir in {None, daemon.pipe_dir}), None) if old else None
     return replace(found, shares=before.shares) if before else found
@@ -218,7 +218,7 @@ def _of_v3(daemon: Daemon, wanted: DaemonProfile) -> Iterator[Difference]:
     """What is wanted of a daemon of protocol 3 and not there, in the order in which it can be made. Nothing is deleted:
     what is there besides stays. Raises PlanError."""
     at, node = path_text(daemon.pipe_dir), daemon.v3
-    if daemon.protocol != "v3":
+    if not daemon.named_servers:
         raise PlanError(f"the daemon at {at} does not run MPS protocol 3, as the profile's does")
     if node is None or any(part in node.not_read for part in ("server", "namespace", "sm-partition")):
         raise PlanError(f"what the daemon at {at} has is not known: it could not be read")

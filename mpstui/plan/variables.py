@@ -110,7 +110,7 @@ def _variable(name: str, environment: Mapping[str, str], daemon: Daemon, in_forc
         remedy = f"Did you mean {like}?" if like else "See the vendor's guide for the name."
         return Variable(*shown, "", trouble, remedy)
     trouble, remedy = next(_troubles(name, value, environment, daemon, in_force), ("", ""))
-    does = _OVERRIDDEN if name == PERCENTAGE_VARIABLE and daemon.protocol == "v3" else DOES[name]
+    does = _OVERRIDDEN if name == PERCENTAGE_VARIABLE and daemon.named_servers else DOES[name]
     return Variable(*shown, does, trouble, remedy)
 
 
@@ -125,7 +125,7 @@ def _troubles(
         elif daemon.static_partitioning:
             text = "it has no effect: the daemon was started with static partitions"
             yield text, f"Its partition ({PARTITION_VARIABLE}) says how many SMs it has."
-        elif daemon.protocol != "v3" and in_force is not None and own > in_force:
+        elif not daemon.named_servers and in_force is not None and own > in_force:
             yield f"it has no effect: the server's {in_force:g} % is lower", "Raise the server's before it connects."
     elif name == PRIORITY_VARIABLE and own_priority(value) is None:
         yield "it sets nothing", "0 or 1 is needed."

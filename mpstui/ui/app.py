@@ -442,7 +442,7 @@ class MpsTuiApp(TypedApp[int]):
         from mpstui.ui.partitions.screen import PartitionsScreen
 
         daemon = self.snapshot.daemon(pipe_dir) if self.snapshot is not None and pipe_dir is not None else None
-        screen = NamespacesScreen if daemon is not None and daemon.protocol == "v3" else PartitionsScreen
+        screen = NamespacesScreen if daemon is not None and daemon.named_servers else PartitionsScreen
         self.push_screen(screen(self.runner, self.snapshot, pipe_dir))
 
     def open_request(self, action: Operation, request: Request) -> None:

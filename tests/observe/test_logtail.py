@@ -7,6 +7,7 @@ import os
 
 import pytest
 
+from mpstui.control.protocol import protocol_of
 from mpstui.observe import logs
 from mpstui.observe.logs import HISTORY_BYTES, LINE_BYTES, LogTail, LogWatch, server_logs
 
@@ -263,7 +264,7 @@ def test_several_servers_of_one_daemon_have_logs_of_their_own(tmp_path):
         (tmp_path / "strangers").mkdir()
         (tmp_path / "strangers" / "server.log").write_bytes(connected % (74, 97))
         os.chown(tmp_path / "strangers", 4321, 4321)
-    watch = LogWatch(tmp_path, frozenset({os.getuid()}), several=True)
+    watch = LogWatch(tmp_path, frozenset({os.getuid()}), protocol_of("v3", None))
     told = [(event.kind, event.server_pid, event.pid) for _, event in watch.history()]
     assert ("client_connected", 70, 7) in told
     assert ("terminate_succeeded", 70, 7) in told

@@ -59,7 +59,7 @@ class StopDialog(ProgressDialog):
         )
 
     def _waits(self) -> tuple[Choice, ...]:
-        return WAITS_V3 if self._daemon.protocol == "v3" else WAITS
+        return WAITS_V3 if self._daemon.named_servers else WAITS
 
     @property
     def daemon(self) -> Daemon | None:
@@ -175,7 +175,7 @@ class ForceConfirm(Dialog):
 
     def show(self) -> None:
         number = plural(len(self._hits), "client")
-        error = "with an error" if self._daemon.protocol == "v3" else "with error 806"
+        error = "with an error" if self._daemon.named_servers else "with error 806"
         self.query_one("#what", Lines).show(
             marked("▲", f"After {FORCE_AFTER} s the GPU work of {number} is ended {error}.", "$text-warning"),
             marked(

@@ -23,7 +23,7 @@ def chain_rows(
 ) -> list[DetailRow | Heading]:
     """Each limit in force, and below it everything that has a say, the earliest first. ``—`` is not known."""
     events = [event for event in snapshot.events if event.pipe_dir in {None, daemon.pipe_dir}]
-    rule = "of memory limits the lower one wins" if daemon.protocol == "v3" else "the lower one wins"
+    rule = "of memory limits the lower one wins" if daemon.named_servers else "the lower one wins"
     rows: list[DetailRow | Heading] = [DetailRow(), Heading(f"Where its limits come from; {rule}")]
     for chain in limit_chains(client, daemon, events, environment, snapshot.devices):
         rows.append(DetailRow(_NAMES[chain.limit], chain.effective, "bold"))

@@ -108,7 +108,7 @@ class LevelsPanel(Panel[Level]):
         """Why there are none."""
         if self._daemon is None:
             return "There is no daemon here"
-        if self._daemon.protocol != "v3":
+        if not self._daemon.named_servers:
             return "This daemon does not run MPS protocol 3. It has no namespaces"
         return self._daemon.not_understood or ("There is no server" if self._daemon.v3 is not None else "Not read yet")
 
