@@ -220,8 +220,11 @@ class Type(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def _iso_second(whole: int) -> str:
-    return datetime.fromtimestamp(whole, timezone.utc).isoformat()[:19]
+def _iso_minute(minute: int) -> str:
+    return datetime.fromtimestamp(60 * minute, timezone.utc).isoformat()[:17]
+
+
+_SECONDS: Final = tuple(f"{second:02d}" for second in range(60))
 
 
 def iso_time(when: float) -> str:
@@ -230,7 +233,8 @@ def iso_time(when: float) -> str:
     millis = round((when - whole) * 1e6) // 1000  # as fromtimestamp rounds, and isoformat cuts
     if when < 0 or millis > 999:
         return datetime.fromtimestamp(when, timezone.utc).isoformat(timespec="milliseconds")
-    return f"{_iso_second(whole)}.{millis:03d}+00:00"
+    minute, second = divmod(whole, 60)
+    return f"{_iso_minute(minute)}{_SECONDS[second]}.{millis:03d}+00:00"
 
 
 def clock_text(when: float) -> str:

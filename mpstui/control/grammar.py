@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final, Literal, NamedTuple
 
 from mpstui.control.channel import PROOF
 from mpstui.core.late import pattern
-from mpstui.core.model import EMPTY, Event, EventKind
+from mpstui.core.model import EMPTY, Event, EventKind, event_of
 from mpstui.core.text import client_pids, format_size, listed, nouns, printable, taken_limit
 
 # What the two log parsers share: the parts of a line, and how an event is made of it.
@@ -86,7 +86,8 @@ def make_event(
     """An event at the time of ``line``, with the line as its proof. PID 0 is a process that the daemon does not see."""
     if pid == 0:
         detail, pid, values = _CLIENT_0.sub(ELSEWHERE, detail), None, {**values, "elsewhere": "1"}
-    return Event(kind, line.time, None, server, pid, context, devices, detail, raw_text(line.raw), uid, values)
+    told = kind, line.time, None, server, pid, context, devices, detail, raw_text(line.raw), uid, values, None, None, ()
+    return event_of(told)
 
 
 _EVICTED: Final = pattern(rb"\bevict", re.IGNORECASE)
@@ -600,10 +601,22 @@ _USUAL: Final = (
     rb"|Status of client \{PID: " + _ID + rb", Context ID: ([0-9]{1,9})\} is ACTIVE"
     rb"|Device [^(\n]{1,100}\(uuid ([A-Za-z0-9-]{1,64})\) is associated)$"
 )
-_PASSED_OVER: Final = rb"\[[^\]\n]{29,61}\] (?:" + b"|".join(map(re.escape, _SERVER_NOISE)) + rb")"
-_TOLD: Final = pattern(rb"^(" + _USUAL + rb"|(?!" + _PASSED_OVER + rb").+)", re.MULTILINE)
+
+
+def _one_of(begins: Collection[bytes]) -> bytes:
+    """A pattern of any of these beginnings that looks at each character of a line once."""
+    if b"" in begins:
+        return b""
+    heads = dict.fromkeys(begin[:1] for begin in begins)
+    ways = [re.escape(head) + _one_of([b[1:] for b in begins if b.startswith(head)]) for head in heads]
+    return ways[0] if len(ways) == 1 else b"(?:" + b"|".join(ways) + b")"
+
+
+_PASSED_OVER: Final = rb"\[[^\]\n]{29,61}\] " + _one_of(_SERVER_NOISE) + rb".*\n|\n+"
+_TOLD: Final = pattern(rb"(?:" + _PASSED_OVER + rb"){0,99}(" + _USUAL + rb"|.+|\Z)\n?", re.MULTILINE)
 """Every line of a block that :meth:`ServerLines.skips` does not skip, and perhaps a few that it does; of the four that
-nearly all of a busy log are made of, the parts."""
+nearly all of a busy log are made of, the parts. Each match takes what is passed over before it along: a search for the
+next one would try at each character."""
 _PREFIXES: Final = (b"Volta MPS", b"MPS ")
 _PREFIX: Final = pattern(rb"(?:Volta )?MPS(?: Server)?: |MPS (?=Server connecting|Server is started)")
 """What sentences of drivers before 535 carry in front."""
@@ -653,6 +666,10 @@ def _whom(pids: list[int]) -> str:
     here = [pid for pid in pids if pid]
     parts = [client_pids(here)] if here else []
     return " and ".join([*parts, *([ELSEWHERE] if len(here) < len(pids) else [])])
+
+
+_REST: Final = Event("unknown")[Event._fields.index("uid") :]
+"""What the usual lines of a log do not tell of an event."""
 
 
 class ServerLines:
@@ -754,15 +771,18 @@ class ServerLines:
 
     def feed_all(self, block: bytes, clock: Clock, feed: Callable[[bytes], list[Event]]) -> Iterator[Event]:
         """What ``feed`` tells of the lines of ``block``, one after the other; the usual ones are told in one step."""
+        last, time = b"", 0.0
         for raw, stamp, by, client, context, what, gone, active, opened, device in _TOLD.findall(block):
             if not stamp or self._fault is not None:
-                yield from feed(raw[:LINE_BYTES])
+                if raw:
+                    yield from feed(raw[:LINE_BYTES])
                 continue
-            try:
-                time = clock.read(stamp)
-            except (ValueError, OverflowError):
-                yield from feed(raw)
-                continue
+            if stamp != last:
+                try:
+                    time, last = clock.read(stamp), stamp
+                except (ValueError, OverflowError):
+                    yield from feed(raw)
+                    continue
             server, self._listing = int(by), False
             if device:
                 self._device[server] = device.decode()
@@ -771,18 +791,19 @@ class ServerLines:
             if active:
                 pid, number, uuid = int(active), int(opened), self._device.get(server)
                 detail, devices = _opened(pid, number, uuid)
-                yield Event("context_active", time, None, server, pid, number, devices, detail, text)
+                yield event_of(("context_active", time, None, server, pid, number, devices, detail, text, *_REST))
             elif gone or (context == b"0" and what != b"connected"):
                 pid = int(gone or client)
                 detail = f"client {pid} disconnected"
-                yield Event("client_disconnected", time, None, server, pid, None, (), detail, text)
+                yield event_of(("client_disconnected", time, None, server, pid, None, (), detail, text, *_REST))
             elif what != b"connected":
                 pid, number = int(client), int(context)
                 detail = f"client {pid} closed context {number}"
-                yield Event("context_closed", time, None, server, pid, number, (), detail, text)
+                yield event_of(("context_closed", time, None, server, pid, number, (), detail, text, *_REST))
             elif context == b"0":
                 pid = int(client)
-                yield Event("client_connected", time, None, server, pid, None, (), f"client {pid} connected", text)
+                detail = f"client {pid} connected"
+                yield event_of(("client_connected", time, None, server, pid, None, (), detail, text, *_REST))
 
     def _client(self, line: LogLine, text: bytes) -> list[Event]:
         server = line.pid

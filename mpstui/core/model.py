@@ -6,8 +6,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
@@ -732,6 +733,10 @@ class Event(NamedTuple):
         said = f"{who} of user {self.uid}"  # as the daemon writes of one that comes
         whole = said if (self.user or user) and said in self.detail else who
         return self.detail.replace(whole, f"{who} ({', '.join(about)})", 1)
+
+
+event_of: Final[Callable[[tuple[Any, ...]], Event]] = partial(tuple.__new__, Event)
+"""An event of all its fields in their order, in a third of the time that Event takes to be called."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,12 @@ import os
 import pickle
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import Any, BinaryIO, Final
 
 from mpstui.control.grammar import LogParser
-from mpstui.core.model import EMPTY, Event
+from mpstui.core.model import EMPTY, Event, event_of
 from mpstui.history.files import LogFile
 
 LARGE: Final = 16 << 20
@@ -27,10 +27,11 @@ _AHEAD: Final = 1 << 20
 """Bytes of events that wait for their reader at most."""
 _VALUES: Final = Event._fields.index("values")
 """What stands before it in an event comes from the log, what stands behind it from elsewhere."""
+_REST: Final = Event("unknown")[_VALUES:]
 
 
-def parsed(file: LogFile, start: int, parser: LogParser) -> Iterator[Event]:
-    """The events of the log from ``start`` on, in order; ``parser`` has then read all of it.
+def parsed(file: LogFile, start: int, parser: LogParser) -> Iterator[Iterable[Event]]:
+    """The events of the log from ``start`` on, in order and some at a time; ``parser`` has then read all of it.
 
     The other process is ended with this iterator, and by the kernel with this process. Where there can be none (one
     core, other threads, no memory), and from where it was killed on, the log is parsed here.
@@ -40,10 +41,10 @@ def parsed(file: LogFile, start: int, parser: LogParser) -> Iterator[Event]:
         with contextlib.suppress(OSError, EOFError):
             for piece in _pieces(file, start, parser):
                 told += len(piece)
-                yield from piece
+                yield piece
             return
     events = chain.from_iterable(map(parser.feed_all, file.blocks(start)))
-    yield from islice(events, told, None)
+    yield islice(events, told, None)
 
 
 def _worthwhile(size: int) -> bool:
@@ -64,7 +65,7 @@ def _pieces(file: LogFile, start: int, parser: LogParser) -> Iterator[list[Event
             os.close(writing)
         try:
             while isinstance(piece := _received(pipe), list):
-                yield [Event(*each) for each in piece]
+                yield [event_of(each + _REST if len(each) == _VALUES else (*each, *_REST[1:])) for each in piece]
             parser.become(pickle.loads(piece))  # noqa: S301 - as above
         finally:
             os.kill(child, signal.SIGKILL)

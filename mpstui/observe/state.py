@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import field, replace
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, cast
 
 from mpstui.control.wire import MOST_CLIENTS, DeviceQuery, LimitReading, Membership, PsRow
 from mpstui.core.codec import NOT_KEPT
@@ -24,6 +24,7 @@ from mpstui.core.model import (
     Event,
     PartitionTable,
     Suspect,
+    event_of,
 )
 from mpstui.core.text import lower_sizes, printable, same_limit
 from mpstui.core.v3 import V3Node
@@ -52,6 +53,7 @@ _LOST_LIMIT: Final = 256
 _ELSEWHERE_LIMIT: Final = 1024
 _FAILED_LIMIT: Final = 64
 _UID_LIMIT: Final = 4096
+_UID: Final = Event._fields.index("uid")
 _MOST_CONTEXTS: Final = 1024
 """More than any device takes: what a log says beyond that is not believed."""
 
@@ -82,8 +84,12 @@ class ClientRecord:
 
     def devices(self, since: float) -> frozenset[str]:
         """Devices that it has or, since then, had a context on, as far as they are known."""
-        left = (device for device, when in self.left.items() if when >= since)
-        return frozenset((*(device for device in self.contexts.values() if device), *left))
+        found = set(self.contexts.values())
+        for device, when in self.left.items():
+            if when >= since:
+                found.add(device)
+        found.discard(None)
+        return frozenset(cast("set[str]", found))
 
     def came_after(self, start: float | None) -> bool:
         """Whether it connected when a process that started then was there."""
@@ -212,9 +218,9 @@ class DaemonState:
         """The event with whom it is about, as far as the logs tell; to be asked before it is folded."""
         if event.kind == "fatal_fault":
             return event._replace(suspects=tuple(Suspect(pid, self.uids.get(pid)) for pid in self.suspects(event)))
-        if event.pid is None or event.uid is not None or event.pid not in self.uids:
+        if event.pid is None or event.uid is not None or (uid := self.uids.get(event.pid)) is None:
             return event
-        return event._replace(uid=self.uids[event.pid])
+        return event_of((*event[:_UID], uid, *event[_UID + 1 :]))
 
     def suspects(self, event: Event) -> tuple[int, ...]:
         """Every client that may have made a fault that is just being told: those that it takes, those that had a
