@@ -254,7 +254,7 @@ def descendants() -> list[psutil.Process]:
     found = []
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
-            if process.status() != psutil.STATUS_ZOMBIE:
+            if process.status() not in {psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD}:
                 found.append(process)
     return found
 

@@ -152,7 +152,7 @@ class ControlNode:
     async def _gone(self) -> None:
         async def over() -> bool:
             try:
-                return psutil.Process(self.daemon_pid).status() == psutil.STATUS_ZOMBIE
+                return psutil.Process(self.daemon_pid).status() in {psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD}
             except psutil.NoSuchProcess:
                 return True
 

@@ -195,6 +195,6 @@ def _driver_version() -> str:
 def _alive(pid: int) -> bool:
     """Whether the process runs; one that nobody reaps is dead."""
     try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+        return psutil.Process(pid).status() not in {psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD}
     except psutil.NoSuchProcess:
         return False

@@ -138,7 +138,7 @@ class SimulatedNode:
             return
 
         async def exists() -> bool:
-            return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+            return process.is_running() and process.status() not in {psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD}
 
         await eventually(exists, lambda answer: not answer)
 

@@ -26,7 +26,7 @@ LIVING = {"control", "control_lock", "control_privileged", "log", "nvidia-cuda-m
 
 async def ended(pid: int) -> bool:
     with contextlib.suppress(psutil.NoSuchProcess):
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+        return psutil.Process(pid).status() in {psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD}
     return True
 
 

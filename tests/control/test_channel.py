@@ -62,10 +62,12 @@ async def gone(pid_file: Path) -> None:
     """Wait until the process whose PID a script wrote down is no more."""
 
     def over() -> bool:
-        pid = pid_file.read_text().strip() if pid_file.exists() else ""
-        return pid != "" and (
-            not psutil.pid_exists(int(pid)) or psutil.Process(int(pid)).status() == psutil.STATUS_ZOMBIE
-        )
+        if not (pid := pid_file.read_text().strip() if pid_file.exists() else ""):
+            return False
+        try:
+            return psutil.Process(int(pid)).status() in {psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD}
+        except psutil.NoSuchProcess:
+            return True
 
     await until(over)
 

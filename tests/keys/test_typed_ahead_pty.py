@@ -9,10 +9,12 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import re
 from collections.abc import Callable, Iterator
 
 import pytest
 from program import simulated_node
+from terminal import DEADLINE, Terminal, until
 from typed import OTHERS, SCREENS, SYMBOLS, Recorded, can_be_sent, recorded, sent
 
 ALL = "MPSTUI_ALL_KEYS" in os.environ
@@ -165,6 +167,16 @@ def test_a_whole_way_typed_at_once_goes_where_it_goes_key_by_key(program: Record
         if not refused:
             break
     assert typed_anew(program, "overview", "".join(map(sent, way)), None) == slowly
+
+
+def test_looking_again_may_begin_within_a_sequence() -> None:
+    """A colour that had come in part while nobody looked was taken for another command of the terminal's."""
+    with Terminal(["sh", "-c", "printf '\\033[38;2;1'; read line; printf '20;3mCats'; read line"]) as terminal:
+        terminal.looks = False
+        until(lambda: terminal.read(0.01) and terminal.bytes.endswith(b";1"), DEADLINE)
+        terminal.looks = True
+        terminal.key("enter")
+        terminal.wait_for(re.compile("^Cats", re.MULTILINE))
 
 
 def test_nothing_of_a_paste_is_a_key(program: Recorded) -> None:

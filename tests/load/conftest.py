@@ -71,6 +71,6 @@ def processes_with(needle: str) -> list[int]:
                 state = (entry / "stat").read_bytes().rpartition(b")")[2].split()[0].decode()
             except OSError:
                 continue
-            if needle.encode() in text and state != "Z":
+            if needle.encode() in text and state not in "ZX":
                 found.append(int(entry.name))
     return found

@@ -101,17 +101,19 @@ def tagged(tag: str) -> list[int]:
                 environment = Path("/proc", entry, "environ").read_bytes().split(b"\0")
             except OSError:
                 continue
-            if needle in environment and process_state(int(entry)) != "Z":
+            if needle in environment and process_state(int(entry)) not in (None, "Z"):
                 found.append(int(entry))
     return found
 
 
 def process_state(pid: int) -> str | None:
-    """The kernel's letter for the state of a process, ``R``, ``S``, ``Z``, …; None where it is gone."""
+    """The kernel's letter for the state of a process, ``R``, ``S``, ``Z``, …; None where it is gone, or going: behind
+    ``Z`` a reader may still meet ``X``."""
     try:
-        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0].decode()
+        letter = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0].decode()
     except (OSError, IndexError):
         return None
+    return None if letter in "Xx" else letter
 
 
 class Terminal:
@@ -218,8 +220,9 @@ class Terminal:
         self.size += len(data)
         if self._record:
             self.bytes += data
+        text = self._whole(data)
         if self.looks:
-            self._feed(data)
+            self._feed(text)
         return len(data)
 
     def drain(self, quiet: float, deadline: float) -> Burst | None:
@@ -270,11 +273,15 @@ class Terminal:
             return what.search(self.text) is not None
         return bool(what(self))
 
-    def _feed(self, data: bytes) -> None:
+    def _whole(self, data: bytes) -> str:
+        """What has come, up to the end of its last whole sequence."""
         text = self._pending + self._decoder.decode(data)
         unfinished = _UNFINISHED.search(text)
         cut = unfinished.start() if unfinished else len(text)
         text, self._pending = text[:cut], text[cut:]
+        return text
+
+    def _feed(self, text: str) -> None:
         for numbers, letter in _MODE.findall(text):
             self.modes |= {int(number): letter == "h" for number in numbers.split(";") if number}
         # What the emulator does not know it takes for text: keyboard protocols, DCS strings, REP.
