@@ -76,6 +76,8 @@ class Typeahead:
         self._task: asyncio.Task[None] | None = None
         self._left: tuple[object, ...] | None = None
         """Who takes keys as the last key left it; None before the first one."""
+        self._blind = float("-inf")
+        """Until when what is typed was typed before anything of the node was seen, while no key has been given yet."""
         self._noticed: tuple[tuple[object, ...], float] | None = None
         """Who takes keys by itself, and since when that is known."""
         self._shown: tuple[object, ...] | None = None
@@ -124,7 +126,7 @@ class Typeahead:
         if self._first_shown is None:
             self._first_shown = now
         if self._left is None and self._begun():
-            self._left = place
+            self._left, self._blind = place, now
         self._deaf = min(self._deaf, now)
 
     @contextmanager
@@ -203,6 +205,7 @@ class Typeahead:
         if leaving(self._app) or not self._app.post_message(event):
             return
         self._refused, self._expected, self._by_itself, self._given = None, None, False, event
+        self._blind = float("-inf")
         end = self._clock() + PATIENCE
         while self._under_way(end):  # noqa: ASYNC110 - it waits for there to be no event left
             await asyncio.sleep(0)
@@ -266,9 +269,13 @@ class Typeahead:
         if not isinstance(event, events.Key) or not self._app.screen_stack:
             return False
         bound = self._app.screen.active_bindings.get(event.key)
-        if bound is not None:
-            return bound.binding.action in actions
-        # A modal screen hides the program's own from this list, and those that come first work behind it.
+        return bound.binding.action in actions if bound is not None else self._means_everywhere(event, actions)
+
+    def _means_everywhere(self, event: events.Event, actions: frozenset[str]) -> bool:
+        """Whether it is one of these actions whatever is in front: one of the program's own that come first, which a
+        modal screen hides from its list."""
+        if not isinstance(event, events.Key):
+            return False
         keymap: Mapping[str, str] = getattr(self._app, "keymap", {})
         return any(
             event.key in keymap.get(own.id or "", own.key).split(",")
@@ -278,13 +285,17 @@ class Typeahead:
 
     def _stale(self, event: events.Event) -> bool:
         """Whether it was typed for something that is no longer there, or did not open."""
+        if self._means_everywhere(event, _LEAVES):
+            return False
         if event.time <= self._deaf:
             return True
         if not self._app.app_focus and not isinstance(event, events.MouseMove):
             self._app.app_focus = True  # somebody types: the focus that left with the terminal's comes back
         place = self._place()
-        if self._left is None or place == self._left:
+        if self._left is None or place == self._left or event.time < self._blind:
             return False
+        if place[0] is self._left[0] and self._means(event, _LEAVES):
+            return False  # the same key on the same screen, whatever has come on it
         if self._noticed is None or self._noticed[0] != place:
             self._noticed = place, self._clock()
         shown = self._shown_at if self._shown == place else self._noticed[1] + UNSEEN
@@ -301,10 +312,13 @@ class Typeahead:
         return stack[-1], stack[-1].focused, getattr(stack[-1], "face", None)
 
     def _give_up(self) -> None:
-        """What does not end is waited for no longer, and what was typed meanwhile is dropped, but for leaving."""
+        """What does not end is waited for no longer, and what was typed meanwhile is dropped, but for leaving. Before
+        the first picture nothing is: a program that starts slowly has not failed to open anything."""
+        kept = [event for event in self._waiting if self._means_everywhere(event, _LEAVES)]
+        if not kept and self._first_shown is None:
+            return
         self._abandoned.update(self._openings())
         self._spins = True
-        kept = [event for event in self._waiting if isinstance(event, events.Key) and event.key in {"ctrl+c", "ctrl+q"}]
         dropped = len(self._waiting) - len(kept)
         self._waiting = deque(kept)
         if dropped:

@@ -219,6 +219,75 @@ async def test_what_is_typed_while_the_program_starts_waits_for_the_first_that_i
         assert app.overview.query_one(Input).value == "train"
 
 
+async def test_what_was_typed_before_the_first_picture_is_for_the_screen_as_it_is_when_its_turn_comes() -> None:
+    """What a busy machine does with such keys late is what another does at once: nobody has seen anything change."""
+    app = make_app(one_daemon())
+    async with app.run_test(size=SIZE) as pilot:
+        app.collector.push(held(one_daemon()))
+        await pilot.pause()
+        type_at_once(pilot, "slash", *"train", at=0.0)
+        await pilot.pause()
+        assert app.overview.query_one(Input).value == "train"
+        assert not app._notifications
+
+
+async def test_a_key_that_leaves_from_before_a_change_and_after_it_is_not_dropped() -> None:
+    app = make_app(one_daemon())
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("j")
+        before = time.monotonic()
+        await asyncio.sleep(0)
+        app.collector.push(held(one_daemon()))
+        await pilot.pause()
+        type_at_once(pilot, "q", at=before)
+        await pilot.pause()
+    assert app.return_value == 0
+
+
+@pytest.mark.parametrize("key", ["ctrl+c", "f9"])
+async def test_what_leaves_from_everywhere_is_dropped_nowhere(key: str) -> None:
+    app = make_app(held(one_daemon()), keys={} if key == "ctrl+c" else {"interrupt": key})
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("j")
+        before = time.monotonic()
+        await asyncio.sleep(0)
+        app.push_screen(HelpScreen())
+        await pilot.pause()
+        type_at_once(pilot, "q", key, at=before)
+        await pilot.pause()
+    assert app.return_value == 0
+
+
+async def test_what_leaves_is_not_dropped_behind_a_refused_key() -> None:
+    app = make_app(held(one_daemon()))
+    async with app.run_test(size=SIZE) as pilot:
+        type_at_once(pilot, "K", "d", "ctrl+c", at=time.monotonic())
+        await pilot.pause()
+    assert app.return_value == 0
+
+
+async def test_a_start_that_takes_longer_than_keys_wait_for_a_screen_drops_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    app = make_app(one_daemon())
+    ahead, now, left = app.typeahead, 0.0, 50
+
+    def moving(really=ahead._moving) -> bool:
+        nonlocal now, left
+        now, left = now + 3600 * (left > 0), left - 1
+        return left > 0 or really()
+
+    async with app.run_test(size=SIZE) as pilot:
+        ahead._first_shown = ahead._left = None
+        monkeypatch.setattr(ahead, "painted", lambda: None)
+        monkeypatch.setattr(ahead, "_clock", lambda: now)
+        monkeypatch.setattr(ahead, "_moving", moving)
+        type_at_once(pilot, "slash", *"train", at=0.0)
+        await pilot.pause()
+        assert app.overview.query_one(Input).value == "train"
+        assert not app._notifications
+
+
 @pytest.mark.parametrize("by_its_tab", [False, True])
 async def test_what_is_looked_for_while_the_screen_is_taken_down_is_no_error(by_its_tab: bool) -> None:
     """A program that is ended while it starts has some of its widgets and is told its size all the same; a browser's
