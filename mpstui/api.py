@@ -679,7 +679,8 @@ class AsyncNode:
     ) -> Result:
         """Carry it out: checked, sent, read back, and written to the audit log. Nobody is asked: who wants to know whom
         it hits looks at :meth:`preview` before. A refusal is a result too; ``result.done`` says whether it was done.
-        ``progress`` is told of each step. ``snapshot``: a fresh one, which is not taken again. Raises ValueError where
+        ``progress`` is told of each step. ``snapshot``: what :meth:`preview` was shown on, and somebody has said yes
+        to: none is taken anew, and where its daemon is another one's by now nothing is done. Raises ValueError where
         there is no such operation."""
         operation, runner = _operation(request), self._acting()
         wrong = None if runner.read_only else operation.wrong_value(request)
@@ -716,13 +717,14 @@ class AsyncNode:
 
     # Test clients.
 
-    def supervisor(self, pipe_dir: Path | None) -> OperatedLoad:
+    def supervisor(self, pipe_dir: Path | None, asked: Snapshot | None = None) -> OperatedLoad:
         """Starts test clients of the daemon in ``pipe_dir``, or without MPS, keeps their reports and ends them: an
-        operation each time. Raises UnusableNode."""
+        operation each time. ``asked``: what was shown to whoever has said yes to them, as for :meth:`do`. Raises
+        UnusableNode."""
         from mpstui.load.supervisor import supervisor_of
         from mpstui.operations.load import OperatedLoad
 
-        return OperatedLoad(supervisor_of(self._sources()[0], pipe_dir), self._acting(), pipe_dir)
+        return OperatedLoad(supervisor_of(self._sources()[0], pipe_dir), self._acting(), pipe_dir, asked)
 
     def meter(self, device_uuid: str | None) -> Meter:
         """Reads how busy a device is while something runs; None: the first one. Raises UnusableNode."""

@@ -65,8 +65,9 @@ def carry_out(operation: Operation, options: argparse.Namespace, node: api.Node)
             elif shown.error is None and not _confirmed(operation, request, shown):
                 raise Refused("nothing was sent", ExitStatus.REFUSED_BY_SAFETY_RULE)
             if shown.error is None:
-                # The answer may have taken its time; somebody else may have been quicker.
-                snapshot = node.snapshot(request=asked)
+                # The answer may have taken its time; somebody else may have been quicker. What was shown stays what
+                # the answer was to.
+                node.snapshot(request=asked)
     except Refused as error:
         if options.json:
             _print_json(error)
@@ -126,7 +127,8 @@ def _end_each(operation: Operation, options: argparse.Namespace, node: api.Node,
     worst, left_over = None, len(requests)
     for request in requests:
         left_over -= 1
-        result = node.do(request, tell)
+        node.preview(request)  # on a fresh reading: each end takes its time
+        result = node.do(request, tell, snapshot=snapshot)
         details += result.details if result.done else (result.message, *result.details)
         worst = worst if worst is not None or result.done else result
         if result.status is ExitStatus.NO_ANSWER:

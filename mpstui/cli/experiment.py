@@ -217,15 +217,16 @@ async def carried_out(
 ) -> ExperimentResult | Measured | ExitStatus:
     """What came of it; the exit status where that is nothing, which has been said then. ``remedy``: beside its own.
     ``yes``: nobody is asked where others work on the daemon."""
+    shown = Snapshot(0.0)
     refused_anyway = node.runner.unavailable(RunExperiment(), Snapshot(0.0), Path()) is not None
     if asked.shared is not None and asked.name != "stop" and not yes and not refused_anyway:
         from mpstui.load.experiment_daemon import most_at_once
 
         try:
-            await ask_beside(most_at_once(asked), node, asked.shared, "leave out --shared")
+            shown = await ask_beside(most_at_once(asked), node, asked.shared, "leave out --shared")
         except LoadRefused as refused:
             return told(str(refused), refused.remedy, refused.status)
-    result = await node.do(RunExperiment().request(asked), progress, snapshot=Snapshot(0.0))
+    result = await node.do(RunExperiment().request(asked), progress, snapshot=shown)
     if isinstance(result.outcome, ExperimentResult | Measured):
         return result.outcome
     more = remedy if result.status is ExitStatus.REFUSED_BY_DAEMON else ""

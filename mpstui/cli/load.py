@@ -78,10 +78,11 @@ async def run(options: argparse.Namespace, node: api.AsyncNode) -> int:
         async with daemon_for(options, node) as pipe_dir:
             device = await find_device(options.device, node)
             spec = spec_from(options, device, pipe_dir)
+            asked = None
             if spec.mps and not (options.private or options.yes or options.endanger_others):
-                await ask_beside(spec, node, Path(pipe_dir or ""))
+                asked = await ask_beside(spec, node, Path(pipe_dir or ""))
             meter = node.meter(device.uuid if device else None)
-            return await _run(options, spec, node.supervisor(pipe_dir), meter)
+            return await _run(options, spec, node.supervisor(pipe_dir, asked), meter)
     except NotStarted as refused:
         return complain(str(refused), "", refused.status)
     except (LoadRefused, api.Unavailable) as refused:
@@ -208,15 +209,15 @@ def spec_from(options: argparse.Namespace, device: Device | None, pipe_dir: Path
 
 async def ask_beside(
     spec: LoadSpec, node: api.AsyncNode, pipe_dir: Path, otherwise: str = "start a daemon for this run: --private"
-) -> None:
-    """Ask first where others' clients are on the daemon. Raises LoadRefused without a yes, and without a terminal.
-    ``otherwise``: how to be on a daemon of its own."""
+) -> Snapshot:
+    """Ask first where others' clients are on the daemon; answers what that was asked on. Raises LoadRefused without a
+    yes, and without a terminal. ``otherwise``: how to be on a daemon of its own."""
     snapshot = await node.snapshot(complete=True)
     daemon = snapshot.daemon(pipe_dir)
     there = others(daemon.clients(), os.geteuid()) if daemon else []
     stranger = daemon is not None and not daemon.simulated and daemon.speaker.uid not in {0, os.geteuid()}
     if not there and not stranger and daemon is not None and not daemon.unread:
-        return
+        return snapshot
     device = next((d for d in snapshot.devices if d.uuid == spec.device_uuid), next(iter(snapshot.devices), None))
     taken = takes(
         [spec.kernel] * spec.clients,
@@ -233,7 +234,7 @@ async def ask_beside(
     if sys.stdin.isatty():
         print("start them? [y/N] ", end="", file=sys.stderr, flush=True)
         if (await _answer()).strip().lower() in {"y", "yes"}:
-            return
+            return snapshot
     raise LoadRefused(
         "this is another user's daemon; nothing was started"
         if stranger

@@ -9,6 +9,7 @@ import shlex
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -19,7 +20,7 @@ from mpstui.control.memory import real_path
 from mpstui.core.late import pattern
 from mpstui.core.model import SessionHolder
 from mpstui.core.text import error_text, path_text, printable
-from mpstui.core.trust import Speaker
+from mpstui.core.trust import Meant, Speaker
 
 OUTPUT_LIMIT = 4 << 20
 """Bytes of output after which a binary is taken to be flooding; 48 clients with 4 KB of argv[0] each are 0.2 MB."""
@@ -49,6 +50,9 @@ _LOOK_INTERVAL = 0.5
 """Seconds of refusals until it is looked who has a session, and between two looks: each reads all processes."""
 _REAP_SECONDS = 2.0
 
+MEANT: ContextVar[Meant | None] = ContextVar("MEANT", default=None)
+"""For which daemon a change is being carried out: all that is sent meanwhile to its directory to change something, by
+whatever way, is for that one, as the directory may be exchanged until the last moment."""
 _locks: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakValueDictionary[str, asyncio.Lock]] = WeakKeyDictionary()
 
 
@@ -267,6 +271,15 @@ def describe_holder(holder: SessionHolder) -> str:
     return f"A control session is{likely} kept open by PID {holder.pid}, user {holder.user or 'unknown'}{where}."
 
 
+def nothing_sent(pipe_dir: Path, speaker: Speaker, other: str | None) -> str:
+    """Why a command has no way to whom it is for: nobody knows whose the directory is, or it is an ``other`` one."""
+    where = path_text(pipe_dir)
+    if speaker.uid is not None:
+        return f"Nothing was sent to {where}: {other}. Look again before it is done."
+    message = f"Nothing was sent: whose daemon is in {where} is not known: {speaker.why}. "
+    return message + "Name it by a path that nobody else can change."
+
+
 def _lock(pipe_dir: Path) -> asyncio.Lock:
     """The one lock of a daemon in this process and event loop; the daemon serves one session at a time (fact 2)."""
     of_loop = _locks.setdefault(asyncio.get_running_loop(), WeakValueDictionary())
@@ -307,7 +320,7 @@ class ControlChannel:
         log_dir: Path | None = None,
         speaker: Callable[[Path], Speaker] | None = None,
     ) -> None:
-        self._find_speaker = speaker if os.geteuid() == 0 else None
+        self._find_speaker = speaker
         self.pipe_dir = pipe_dir
         self.binary = binary
         self.deadline = patience(5.0) if deadline is None else deadline
@@ -401,19 +414,31 @@ class ControlChannel:
     ) -> RawReply:
         """With the rights that it may have; ``asks``: it changes nothing, wherever it comes to."""
         sender = None
-        if self._find_speaker is not None and not asks:
-            speaker = await asyncio.to_thread(self._find_speaker, self.pipe_dir)
-            sender = speaker.uid or None
-            if speaker.uid is None:
-                where = path_text(self.pipe_dir)
-                if not os.path.lexists(self.pipe_dir / "control"):  # noqa: ASYNC240 - one may come, of whomever
-                    message = f"No control daemon answers in {where}."
-                    return RawReply(command, failure=Outcome.ABSENT, message=message, asked=False)
-                message = f"Nothing was sent: whose daemon is in {where} is not known: {speaker.why}. "
-                message += "Name it by a path that nobody else can change."
-                return RawReply(command, failure=Outcome.NOT_PERMITTED, message=message, asked=False)
+        if not asks:
+            judged = await self._judge(command)
+            if isinstance(judged, RawReply):
+                return judged
+            sender = judged.uid if os.geteuid() == 0 else None
         self.sent += 1
-        return await exchange((*self.binary, *words), stdin, self._environment(), deadline, command, sender)
+        return await exchange((*self.binary, *words), stdin, self._environment(), deadline, command, sender or None)
+
+    async def _judge(self, command: str) -> Speaker | RawReply:
+        """Whose the directory is at this moment, or why nothing is sent there."""
+        meant = MEANT.get()
+        if meant is not None and meant.pipe_dir != self.pipe_dir:
+            meant = None
+        if self._find_speaker is None or (meant is None and os.geteuid() != 0):
+            return Speaker()
+        speaker = await asyncio.to_thread(self._find_speaker, self.pipe_dir)
+        other = None if meant is None else meant.why_not(speaker)
+        if other is None and (speaker.uid is not None or os.geteuid() != 0):
+            return speaker
+        where = path_text(self.pipe_dir)
+        if speaker.uid is None and not os.path.lexists(self.pipe_dir / "control"):  # noqa: ASYNC240 - one may come
+            message = f"No control daemon answers in {where}."
+            return RawReply(command, failure=Outcome.ABSENT, message=message, asked=False)
+        message = nothing_sent(self.pipe_dir, speaker, other)
+        return RawReply(command, failure=Outcome.NOT_PERMITTED, message=message, asked=False)
 
     def _environment(self) -> dict[str, str]:
         environment = dict(os.environ, CUDA_MPS_PIPE_DIRECTORY=os.fspath(self.pipe_dir), LC_ALL="C")

@@ -24,10 +24,44 @@ class Speaker(NamedTuple):
     why: str = "whose daemon it is has not been looked at"
     """One clause. For a user's daemon: whose."""
     stamp: tuple[int, ...] = ()
-    """Changes with everything that is put into a pipe directory that others may write to; empty for any other."""
+    """Of a pipe directory that others may write to, or of which it is not known whose it is: its device, inode and
+    times, and inode and time of each socket, so that it changes with everything that is put there. Empty for any
+    other."""
 
 
 NOBODY: Final = Speaker()
+
+
+class Meant(NamedTuple):
+    """The daemon that somebody was asked about: a change is for no other, whatever is behind its directory's name by
+    the time it is carried out."""
+
+    pipe_dir: Path
+    speaker: Speaker = NOBODY
+    """Whose it was then; NOBODY where nobody had looked."""
+    process: tuple[int, int | None] | None = None
+    """PID and start time, where they were known."""
+
+    def why_not(self, now: Speaker) -> str | None:
+        """Why what is behind the name now is not that one, as a clause; None where it is, as its directory tells.
+
+        A user who exchanges a directory of his own for another one of his own changes nothing for anybody else.
+        """
+        asked = self.speaker
+        if asked == NOBODY:
+            return None
+        if asked.uid != now.uid:
+            if asked.uid is None:
+                return f"now it is {now.why}, and whose it was when it was asked about was not known"
+            return f"now it is {now.why}, and when it was asked about it was {asked.why}"
+        if asked.stamp and now.stamp and _things(asked.stamp) != _things(now.stamp):
+            return "its directory or its sockets are other ones than when it was asked about"
+        return None
+
+
+def _things(stamp: tuple[int, ...]) -> tuple[int, ...]:
+    """Without the directory's own times, which change with each file that the daemon makes there."""
+    return stamp[:2] + stamp[4:]
 
 
 def may_signal(speaker: Speaker, uids: Collection[int]) -> bool:

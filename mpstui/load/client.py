@@ -121,9 +121,9 @@ class WorkerProcess:
                 self._process.send_signal(signal.SIGKILL)
             await self.ended.wait()
 
-    def give_up(self) -> None:
-        """End before it was started."""
-        self._finish("ended", None)
+    def give_up(self, error: WorkerError | None = None) -> None:
+        """End before it was started; failed where that is for an error."""
+        self._finish("ended" if error is None else "failed", error)
 
     def silence(self) -> None:
         """Report nothing any more: another process has taken its number."""

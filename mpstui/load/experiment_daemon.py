@@ -33,15 +33,21 @@ ONE_REPEAT: Final = "One repeat tells nothing of chance: no difference can be to
 
 
 async def perform(
-    asked: Experiment, sources: NodeSources, progress: Callable[[str], None]
+    asked: Experiment,
+    sources: NodeSources,
+    progress: Callable[[str], None],
+    why_not: Callable[[], str | None] | None = None,
 ) -> ExperimentResult | Measured:
-    """Raises ExperimentError, and PrivateDaemonError where there can be no daemon of its own."""
+    """``why_not``: of a daemon that is shared, see Supervisor. Raises ExperimentError, and PrivateDaemonError where
+    there can be no daemon of its own."""
     advice = asked.name == "advice"
     meter = Meter(None if advice else sources.nvml, asked.device_uuid)
 
     def lab_in(pipe_dir: Path) -> Lab:
         def supervisor() -> Supervisor:
-            return supervisor_of(sources, pipe_dir)
+            made = supervisor_of(sources, pipe_dir)
+            made.why_not = why_not if pipe_dir == asked.shared else None
+            return made
 
         return Lab(supervisor, pipe_dir, progress, asked.device_uuid, asked.repeats, asked.seconds, meter)
 

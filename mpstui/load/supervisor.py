@@ -84,6 +84,9 @@ class Supervisor:
         environment: Mapping[str, str] = os.environ,
     ) -> None:
         self.simulated = simulated
+        self.why_not: Callable[[], str | None] | None = None
+        """Asked in a thread for a reason, before each worker under MPS is started and before it goes on to its work:
+        the daemon that was asked about may not be the one that is in the directory by then."""
         self._worker_command = worker_command
         self._nvml = nvml
         self._environment = environment
@@ -271,6 +274,9 @@ class Supervisor:
             stream_priority=spec.stream_priority,
         )
         slot.process.report = replace(slot.process.report, percentage=slot.percentage, device_uuid=spec.device_uuid)
+        if (refused := await self._refused(spec)) is not None:
+            slot.process.give_up(refused)
+            return
         await slot.process.start(argv, environment, order)
 
     def _go_together(self, numbers: list[int]) -> None:
@@ -282,8 +288,9 @@ class Supervisor:
         slots = [self._slots[number] for number in numbers]
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self.wait_settled(numbers), READY_SECONDS)
+        refused = await self._refused(slots[0].spec)  # of one group, which begins together
         for slot in slots:
-            _release(slot)
+            _release(slot, refused)
         await asyncio.gather(*(self._go_late(slot) for slot in slots if not slot.process.settled.is_set()))
 
     async def _go_late(self, slot: _Slot) -> None:
@@ -292,7 +299,11 @@ class Supervisor:
         process.report = replace(process.report, notes=(*process.report.notes, note))
         self._notify(process.report)
         await process.settled.wait()
-        _release(slot)
+        _release(slot, await self._refused(slot.spec))
+
+    async def _refused(self, spec: LoadSpec) -> WorkerError | None:
+        why = await asyncio.to_thread(self.why_not) if spec.mps and self.why_not is not None else None
+        return None if why is None else WorkerError(why.rstrip("."), "see mpstui status", kind="refused")
 
     async def _device_sms(self, report: WorkerReport) -> int | None:
         """All SMs of the device: a client under a percentage sees only its share of them."""
@@ -315,12 +326,16 @@ class Supervisor:
             await asyncio.sleep(_MEMORY_SECONDS)
 
 
-def _release(slot: _Slot) -> None:
-    """Let a ready worker go, unless it runs in another way than it was asked to."""
+def _release(slot: _Slot, refused: WorkerError | None) -> None:
+    """Let a ready worker go, unless it is refused, or runs in another way than it was asked to."""
     report = slot.process.report
-    if report.state == "ready" and report.mps is not None and report.mps != slot.spec.mps:
+    if report.state != "ready":
+        return
+    if refused is not None:
+        slot.process.reject(refused)
+    elif report.mps is not None and report.mps != slot.spec.mps:
         slot.process.reject(_wrong_mode(slot.spec))
-    elif report.state == "ready":
+    else:
         slot.process.send("go")
 
 

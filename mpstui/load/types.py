@@ -131,7 +131,7 @@ class WorkerError:
     """The CUDA error; None where it was not CUDA's."""
     name: str = ""
     kind: str = "cuda"
-    """``cuda``, or what was missing: ``no_driver``, ``no_bindings``, ``no_mps``, ``died``, ``command`` …"""
+    """``cuda``, or why: ``no_driver``, ``no_bindings``, ``no_mps``, ``died``, ``refused``, ``command`` …"""
 
 
 @dataclass(frozen=True, slots=True)

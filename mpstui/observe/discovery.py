@@ -215,6 +215,7 @@ def _absolute(text: str | None, default: Path) -> Path | None:
 # (fact 42). Who has made a socket, and who may put another one in its place, the kernel knows.
 
 
+_SOCKETS: Final = ("control", "control_privileged")
 _FLOCK: Final = "hhqqi4x"
 _PEER: Final = struct.Struct("3i")
 _LINKS: Final = 40
@@ -233,10 +234,26 @@ def find_speaker(pipe_dir: Path) -> Speaker:
     daemon that makes its directory itself leaves it open to everybody (0777): it is believed as long as
     ``stamp`` stays what it is, as whoever puts another socket there changes that.
     """
+    found = _speaker(pipe_dir)
+    if found.uid is not None or found.stamp:
+        return found
+    with suppress(OSError, ValueError):
+        sockets = [os.stat(path) for name in _SOCKETS if os.path.exists(path := pipe_dir / name)]
+        return found._replace(stamp=_stamp(os.stat(pipe_dir), sockets))
+    return found
+
+
+def _stamp(folder: os.stat_result, sockets: Iterable[os.stat_result]) -> tuple[int, ...]:
+    times = (folder.st_dev, folder.st_ino, folder.st_mtime_ns, folder.st_ctime_ns)
+    return times + tuple(n for found in sockets for n in (found.st_ino, found.st_ctime_ns))
+
+
+def _speaker(pipe_dir: Path) -> Speaker:
+    """``find_speaker``, without a stamp for what is nobody's."""
     try:
-        sockets = [os.lstat(pipe_dir / "control")]
+        sockets = [os.lstat(pipe_dir / _SOCKETS[0])]
         with suppress(FileNotFoundError):  # of protocol 3 none is documented
-            sockets.append(os.lstat(pipe_dir / "control_privileged"))
+            sockets.append(os.lstat(pipe_dir / _SOCKETS[1]))
         owners = {found.st_uid for found in sockets} | {os.stat(pipe_dir).st_uid}
     except (OSError, ValueError):
         return Speaker(None, "its sockets cannot be looked at")
@@ -255,14 +272,12 @@ def find_speaker(pipe_dir: Path) -> Speaker:
         return Speaker(None, f"the path to its sockets cannot be looked at: {error.strerror}")
     if not is_open:
         return Speaker(uid, why)
-    folder = os.stat(pipe_dir)
-    times = (folder.st_dev, folder.st_ino, folder.st_mtime_ns, folder.st_ctime_ns)
-    return Speaker(uid, why, times + tuple(n for found in sockets for n in (found.st_ino, found.st_ctime_ns)))
+    return Speaker(uid, why, _stamp(os.stat(pipe_dir), sockets))
 
 
 def settled(speaker: Speaker) -> bool:
     """Whether a change of the directory from now on would show in ``stamp``."""
-    return not speaker.stamp or time.time() - max(speaker.stamp[2:4]) / 1e9 > SETTLED
+    return speaker.uid is None or not speaker.stamp or time.time() - max(speaker.stamp[2:4]) / 1e9 > SETTLED
 
 
 def steady_speaker(pipe_dir: Path, find: Callable[[Path], Speaker] = find_speaker) -> Speaker:

@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What is to be started, and what starts it: answers the workers' numbers."""
+    """What is to be started, and what starts it: answers the workers' numbers. It is given what tells why no worker may
+    be begun now, or go on to its work: see ``Work.another``."""
 
     spec: LoadSpec
-    begin: Callable[[], Awaitable[tuple[int, ...]]]
+    begin: Callable[[Callable[[], str | None]], Awaitable[tuple[int, ...]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,7 @@ class StartLoad(_Load):
         start = work.request.subject
         if not isinstance(start, Start):
             raise AssertionError("checked by the preview")
-        numbers = await start.begin()
+        numbers = await start.begin(work.another)
         return Result(work.request, ExitStatus.DONE, f"{plural(len(numbers), 'client')} started", outcome=numbers)
 
 
@@ -236,7 +237,7 @@ class RunExperiment(_Load):
         if not isinstance(asked, Experiment):
             raise AssertionError("checked by the preview")
         try:
-            outcome = await perform(asked, work.sources(), work.progress)
+            outcome = await perform(asked, work.sources(), work.progress, work.another)
         except PrivateDaemonError as error:
             return Result(work.request, ExitStatus.NO_DAEMON, str(error), remedy=REMEDY)
         except ExperimentError as error:
@@ -275,13 +276,24 @@ class Workers(Protocol):
     async def wait(self, workers: Iterable[int] | None = None) -> None: ...
 
 
+class Guarded(Workers, Protocol):
+    """Workers that are begun, and let go on to their work, as long as nothing stands against it."""
+
+    why_not: Callable[[], str | None] | None
+    """Asked in a thread for a reason, before each worker under MPS is started and before it goes on."""
+
+
 class OperatedLoad:
     """A supervisor whose load is started and ended by operations, through the runner."""
 
     trouble = ""
     """What went ahead all the same: that the audit line could not be written."""
 
-    def __init__(self, supervisor: Workers, runner: Executes, pipe_dir: Path | None) -> None:
+    def __init__(
+        self, supervisor: Guarded, runner: Executes, pipe_dir: Path | None, asked: Snapshot | None = None
+    ) -> None:
+        """``asked``: what was shown to whoever was asked for a yes."""
+        self._asked = Snapshot(0.0) if asked is None else asked
         self._supervisor = supervisor
         self._runner = runner
         self._pipe_dir = pipe_dir
@@ -296,8 +308,12 @@ class OperatedLoad:
 
     async def start(self, spec: LoadSpec, contexts: int = CONTEXT_LIMIT) -> tuple[int, ...]:
         """The workers' numbers. Raises NotStarted where it is refused."""
-        start = Start(spec, lambda: self._supervisor.start(spec, contexts))
-        result = await self._runner.execute(StartLoad().request(start), Snapshot(0.0))
+
+        async def begin(why_not: Callable[[], str | None]) -> tuple[int, ...]:
+            self._supervisor.why_not = why_not
+            return await self._supervisor.start(spec, contexts)
+
+        result = await self._runner.execute(StartLoad().request(Start(spec, begin)), self._asked)
         if not isinstance(result.outcome, tuple):
             raise NotStarted(result)
         self.trouble = "; ".join(result.details)
@@ -306,7 +322,7 @@ class OperatedLoad:
     async def restart(self, worker: int, percentage: float | None = None, pool: tuple[int, ...] | None = None) -> None:
         """Raises NotStarted where it is refused."""
         again = Again(worker, lambda: self._supervisor.restart(worker, percentage, pool))
-        result = await self._runner.execute(RestartLoad().request(self._pipe_dir, again), Snapshot(0.0))
+        result = await self._runner.execute(RestartLoad().request(self._pipe_dir, again), self._asked)
         if not result.done:
             raise NotStarted(result)
 

@@ -49,6 +49,10 @@ class Work:
     progress: Progress
     newest: Callable[[], Daemon | None]
     find_speaker: Callable[[Path], Speaker]
+    """Whose the directory is now; nobody's where that is not what was asked about."""
+    another: Callable[[], str | None]
+    """Why the daemon behind the directory's name is not, or not surely, the one that was asked about, as a sentence;
+    None where it is. To be asked, besides by the runner, right before a program is given to it. Blocks."""
     runner: Executes
     """Carries out what is itself made of operations."""
     sources: Callable[[], NodeSources]

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Protocol
 
 from mpstui.control.answer import Outcome
+from mpstui.control.channel import MEANT, nothing_sent
 from mpstui.control.mps import MpsControl
 from mpstui.core.model import Daemon, ProcessKey, Snapshot
 from mpstui.core.text import path_text
-from mpstui.core.trust import Speaker
-from mpstui.observe.discovery import find_speaker
-from mpstui.observe.procfs import boot_id
+from mpstui.core.trust import NOBODY, Meant, Speaker
+from mpstui.observe.discovery import find_speaker, lock_holder
+from mpstui.observe.procfs import boot_id, process_key
 from mpstui.observe.sources import NodeSources
 from mpstui.operations.audit import REMEDY as AUDIT_REMEDY
 from mpstui.operations.audit import AuditLog
@@ -93,7 +94,10 @@ class OperationRunner:
         return shown
 
     async def execute(self, request: Request, snapshot: Snapshot, progress: Progress = lambda text: None) -> Result:
-        """Check again on the newest snapshot, carry out, read back. Every way out leaves an audit line."""
+        """Check again on the newest snapshot, carry out, read back. Every way out leaves an audit line.
+
+        ``snapshot`` is what was shown to whoever was asked: the change goes to the daemon of that one, or nowhere.
+        """
         found, asked = operation(request.action), snapshot
         snapshot = self._node.snapshot or snapshot
         shown = self.preview(request, asked if asked.past is not None else snapshot)
@@ -103,6 +107,10 @@ class OperationRunner:
         if unwritten is not None and found.danger is Danger.HARM:
             status = ExitStatus.REFUSED_BY_SAFETY_RULE
             return Result(request, status, f"nothing was sent: {unwritten}", remedy=AUDIT_REMEDY)
+        before = MEANT.get()
+        meant = (
+            before if before is not None and before.pipe_dir == request.pipe_dir else await self._meant(request, asked)
+        )
         work = Work(
             request,
             snapshot,
@@ -113,12 +121,14 @@ class OperationRunner:
             self.grace,
             progress,
             lambda: self._newest(request.pipe_dir),
-            self._find_speaker,
+            lambda pipe_dir: self._speaker_of(pipe_dir, meant),
+            lambda: self._another(meant),
             self,
             lambda: self._node.sources,
             lambda uuid, mode: self._node.set_compute_mode(uuid, mode),
         )
         proved = False
+        MEANT.set(meant)
         try:
             result = await self._in_turn(found, work)
             proved = result.done and work.read is not None
@@ -130,6 +140,7 @@ class OperationRunner:
             self._write(work, Result(request, ExitStatus.NO_ANSWER, text))
             raise
         finally:
+            MEANT.set(before)
             if proved:
                 self._node.changed(request.pipe_dir)
             else:
@@ -143,17 +154,54 @@ class OperationRunner:
     async def _in_turn(self, found: Operation, work: Work) -> Result:
         """With the daemon's turn, where the operation wants it; one that changes a limit may go without."""
         if not found.in_turn:
-            return await found.run(work)
+            return await self._as_meant(found, work)
         pipe_dir = work.request.pipe_dir
         try:
-            async with turn(pipe_dir, self._find_speaker(pipe_dir)):
-                return await found.run(work)
+            async with turn(pipe_dir, work.find_speaker(pipe_dir)):
+                return await self._as_meant(found, work)
         except NoTurn as error:
             if error.busy or found.danger is Danger.HARM:
                 status = ExitStatus.NO_ANSWER if error.busy else ExitStatus.REFUSED_BY_SAFETY_RULE
                 return refused_result(work.request, str(error), status)
             work.progress(f"{error}; another mpstui may change it at the same time")
-            return await found.run(work)
+            return await self._as_meant(found, work)
+
+    async def _as_meant(self, found: Operation, work: Work) -> Result:
+        """For the daemon that was asked about."""
+        if (why := await asyncio.to_thread(work.another)) is not None:
+            unknown = (await asyncio.to_thread(self._find_speaker, work.request.pipe_dir)).uid is None
+            status = ExitStatus.NOT_PERMITTED if unknown else ExitStatus.REFUSED_BY_SAFETY_RULE
+            return Result(work.request, status, why)
+        return await found.run(work)
+
+    async def _meant(self, request: Request, asked: Snapshot) -> Meant:
+        """Of what was asked; where nobody was, of what is there as it begins."""
+        daemon, where = asked.daemon(request.pipe_dir), request.pipe_dir
+        key = None if daemon is None else daemon.key
+        process = None if key is None else (key.pid, key.start_ticks)
+        if daemon is not None and daemon.speaker != NOBODY:
+            return Meant(where, daemon.speaker, process)
+        if where == Path():
+            return Meant(where)
+        there = await asyncio.to_thread(self._find_speaker, where)
+        return Meant(where, NOBODY if there.uid is None else there, process)
+
+    def _speaker_of(self, pipe_dir: Path, meant: Meant) -> Speaker:
+        now = self._find_speaker(pipe_dir)
+        why = meant.why_not(now) if pipe_dir == meant.pipe_dir else None
+        return now if why is None or now.uid is None else Speaker(None, why, now.stamp)
+
+    def _another(self, meant: Meant) -> str | None:
+        if meant.speaker == NOBODY:
+            return None
+        now, (pid, ticks) = self._find_speaker(meant.pipe_dir), meant.process or (0, None)
+        why = meant.why_not(now)
+        ended = ticks is not None and process_key(pid) != ProcessKey(pid, ticks)
+        if why is None and ended and lock_holder(meant.pipe_dir) not in {None, 0, pid}:
+            why = "the daemon that was asked about has ended, and another one is there"
+        if why is None or (now.uid is None and not os.path.lexists(meant.pipe_dir / "control")):
+            return None  # where there is none any more, that is told by who looks for it
+        return nothing_sent(meant.pipe_dir, now, why)
 
     def refuse(self, request: Request, why: str, status: ExitStatus) -> Result:
         """What comes of a request that is not carried out; it leaves an audit line too."""

@@ -13,19 +13,27 @@ import pytest
 
 from mpstui import operations
 from mpstui.cli.change import _client_of
+from mpstui.control import channel
+from mpstui.control.answer import Outcome
+from mpstui.control.channel import RawReply
+from mpstui.control.mps import MpsControl
 from mpstui.core import condition
 from mpstui.core.condition import Moment
 from mpstui.core.model import Cause, Client, Condition, ProcessKey, ServerFault, SessionHolder, Snapshot
 from mpstui.core.trust import Speaker
+from mpstui.load.supervisor import Supervisor
+from mpstui.load.types import LoadSpec
 from mpstui.observe.procfs import PidFd, process_key
 from mpstui.observe.reducer import _as_claimed
 from mpstui.operations import lock
 from mpstui.operations.audit import AuditLog
 from mpstui.operations.check import Refused
+from mpstui.operations.load import NotStarted, OperatedLoad
+from mpstui.operations.operation import Operation, Work
 from mpstui.operations.registry import OPERATIONS, operation
 from mpstui.operations.rescue import targets
 from mpstui.operations.runner import OperationRunner
-from mpstui.operations.types import ExitStatus, Request
+from mpstui.operations.types import ExitStatus, Preview, Request, Result
 from mpstui.ui.load.setup import Setup, problem
 from mpstui.ui.trouble.no_answer import way_out
 from tests.operations.fakes import PIPE, FakeControl, FakeNode, client, node
@@ -171,6 +179,87 @@ def test_no_card_of_a_strangers_asks_for_an_end(cause: Cause) -> None:
         assert f"process {VICTIM.pid}" in (own.remedy or ""), "root's daemon is believed"
 
 
+OPEN = (1, 2, 3, 3)
+"""Device, inode and times of a directory that is open to all; behind them its sockets'."""
+EXCHANGES = {
+    "nothing": (MALLORY, MALLORY),
+    "his for root's": (MALLORY, Speaker(0, "root's daemon")),
+    "his for another's": (MALLORY, Speaker(BYSTANDER, "a daemon of bystander")),
+    "his for nobody's": (MALLORY, Speaker(None, "it is a link of somebody else's")),
+    "root's for his": (Speaker(0, "root's daemon"), MALLORY),
+    "nobody's for root's": (Speaker(None, "it is a link of somebody else's", (*OPEN, 4, 4)), Speaker(0, "root's")),
+    "one socket of root's for another": (Speaker(0, "root's", (*OPEN, 4, 4)), Speaker(0, "root's", (*OPEN, 5, 5))),
+    "one unknown for another": (
+        Speaker(None, "it is a link", (*OPEN, 4, 4)),
+        Speaker(None, "it is a link", (*OPEN, 5, 5)),
+    ),
+}
+
+
+@pytest.mark.parametrize("when", ["before it is carried out", "while it is"])
+@pytest.mark.parametrize("action", [each.id for each in OPERATIONS])
+async def test_a_change_goes_to_whose_daemon_it_was_asked_for(
+    action: str, when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the operation does: what it sends, signals and starts is for the daemon that somebody has said yes to,
+    and not for what is behind its directory's name by then."""
+    sent: list[str] = []
+
+    async def exchange(argv: Any, stdin: bytes, environment: Any, deadline: float, command: str, *_: Any) -> RawReply:
+        sent.append(command)
+        return RawReply(command, stdout=b"100.0\n100.0\n", exit_status=0)
+
+    monkeypatch.setattr(channel, "exchange", exchange)
+    monkeypatch.setattr(lock, "place", lambda pipe_dir, speaker: (tmp_path / "turn.lock", os.geteuid()))
+    (tmp_path / "control").touch()
+    of = OPERATIONS[[each.id for each in OPERATIONS].index(action)]
+    monkeypatch.setattr(type(of), "preview", lambda self, request, snapshot: Preview("as it was asked"))
+    for name, (asked, other) in EXCHANGES.items():
+        now, sent[:], seen = [other if when == "before it is carried out" else asked], [], []
+        one = channel.ControlChannel(tmp_path, ("control",), speaker=lambda _, now=now: now[0])
+        control = MpsControl(one)
+
+        async def run(self: Operation, work: Work, now: list[Speaker] = now, other: Speaker = other) -> Result:
+            now[0] = other
+            answer = await work.control.set_default_active_thread_percentage(10)
+            calls = [await work.control.call("server", "delete", "a"), await work.control.quit(1)]
+            told = [answer.outcome, *(each.outcome for each in calls)]
+            allowed = [work.find_speaker(tmp_path).uid is not None, work.another() is None]
+            seen.extend([*told, *allowed])  # noqa: B023 - of this exchange
+            return Result(work.request, ExitStatus.DONE, "done")
+
+        monkeypatch.setattr(type(of), "run", run)
+        (shown,) = stranger().daemons
+        snapshot = replace(stranger(), daemons=(replace(shown, pipe_dir=tmp_path, speaker=asked),))
+        newest = replace(snapshot, daemons=(replace(shown, pipe_dir=tmp_path, speaker=other),))
+        runner = OperationRunner(
+            FakeNode(newest, control), AuditLog(tmp_path / "audit"), speaker=lambda _, now=now: now[0]
+        )  # type: ignore[arg-type]
+        result = await runner.execute(Request(action, tmp_path), snapshot)
+        if asked == other:
+            assert len(sent) == 3, "it goes out"
+            continue
+        assert sent == [], name
+        if when == "while it is":
+            assert seen == [Outcome.NOT_PERMITTED] * 3 + [False] * 2, name
+        else:
+            assert result.status in {ExitStatus.NOT_PERMITTED, ExitStatus.REFUSED_BY_SAFETY_RULE}, (name, result)
+            assert "Nothing was sent" in result.message
+            assert seen == [], name
+    assert channel.MEANT.get() is None
+
+
+def test_a_change_goes_out_where_it_is_held_against_what_was_asked() -> None:
+    """Nothing else runs the control binary, and what changes a node has its channel from the runner's node."""
+    folder = Path(operations.__file__).parents[1]
+    sources = {file.relative_to(folder).as_posix(): file.read_text() for file in folder.rglob("*.py")}
+    runs = {name for name, text in sources.items() if re.search(r"(?<!def )(?<!\w)exchange\(", text)}
+    assert runs == {"control/channel.py", "control/binary.py"}, "the second asks the binary for its help and version"
+    makes = {name for name, text in sources.items() if "ControlChannel(" in text}
+    own = {"daemons/start.py", "load/private_daemon.py"}
+    assert makes - own == {"observe/watcher.py"}, "with whose the directory is"
+
+
 @pytest.mark.parametrize("mode", [{"static_partitioning": True}, {"protocol": "v3"}])
 @pytest.mark.parametrize("action", ["terminate_client", "terminate_and_kill"])
 async def test_a_confirmed_end_on_a_strangers_daemon_of_another_mode_signals_nobody(
@@ -193,3 +282,34 @@ async def test_a_confirmed_end_on_a_strangers_daemon_of_another_mode_signals_nob
         assert "name its PID and its owner" in result.message
     else:
         assert (result.status, len(told)) == (ExitStatus.DONE, 1), result.message
+
+
+@pytest.mark.parametrize("looks", [0, 1, 2], ids=["at once", "before its process", "before its work"])
+async def test_a_load_goes_to_whose_daemon_it_was_asked_for(looks: int, tmp_path: Path) -> None:
+    """It is exchanged after so many looks: a program is begun, and goes on to its work, as long as it is the one."""
+    (tmp_path / "control").touch()
+    said: list[Speaker] = []
+
+    def speaker(_: Path) -> Speaker:
+        said.append(MALLORY if len(said) < looks else Speaker(0, "root's daemon"))
+        return said[-1]
+
+    (shown,) = stranger().daemons
+    snapshot = replace(stranger(), daemons=(replace(shown, pipe_dir=tmp_path),))
+    runner = OperationRunner(FakeNode(snapshot), AuditLog(tmp_path / "audit"), speaker=speaker)  # type: ignore[arg-type]
+    load = OperatedLoad(Supervisor(), runner, tmp_path, snapshot)
+    spec = LoadSpec("command", command=("touch", str(tmp_path / "ran")), pipe_dir=tmp_path)
+    if looks == 0:
+        with pytest.raises(NotStarted, match="now it is root's daemon"):
+            await load.start(spec)
+        assert load.workers == ()
+    else:
+        await load.start(spec)
+        await load.wait()
+        (report,) = load.workers
+        assert report.error is not None
+        assert (report.state, report.error.kind) == ("failed", "refused")
+        assert "now it is root's daemon, and when it was asked about it was a daemon of mallory" in report.error.text
+        assert (report.key is not None) is (looks == 2)
+        await load.stop()
+    assert not (tmp_path / "ran").exists()

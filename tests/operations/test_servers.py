@@ -262,7 +262,7 @@ async def test_a_load_that_hurts_others_is_refused_by_the_operation(
     """Whoever asks for it: command, screen or a program."""
     begun: list[LoadSpec] = []
 
-    async def begin() -> tuple[int, ...]:
+    async def begin(why_not: object) -> tuple[int, ...]:
         begun.append(spec)
         return (1,)
 

@@ -107,7 +107,7 @@ class FakeBackend:
         self.private: list[str] = []
         self._options = options
 
-    def supervisor(self, pipe_dir: Path | None) -> FakeSupervisor:
+    def supervisor(self, pipe_dir: Path | None, asked: Snapshot) -> FakeSupervisor:
         self.supervisors.append(FakeSupervisor(pipe_dir, **self._options))
         return self.supervisors[-1]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import ClassVar
 
 from textual import on
@@ -43,6 +44,8 @@ class StopDialog(ProgressDialog):
         super().__init__(snapshot, "Stop the daemon")
         self._backend = backend
         self._daemon = daemon
+        self._whose = daemon.speaker
+        """When it was opened: a yes is for the daemon of that user."""
         self._forced = False
 
     def compose(self) -> ComposeResult:
@@ -137,7 +140,8 @@ class StopDialog(ProgressDialog):
         self.begin(lambda progress: self._stop(daemon, None, True, progress))
 
     async def _stop(self, daemon: Daemon, timeout: int | None, force: bool, progress: Progress) -> DialogOutcome:
-        result = await self._backend.stop(daemon, timeout=timeout, force=force, progress=progress)
+        asked = replace(daemon, speaker=self._whose)
+        result = await self._backend.stop(asked, timeout=timeout, force=force, progress=progress)
         refresh = getattr(self.app, "refresh_now", None)
         if refresh is not None:
             refresh(daemon.pipe_dir)

@@ -92,6 +92,8 @@ class ProgressDialog(Dialog):
     def __init__(self, snapshot: Snapshot, work_title: str) -> None:
         """``work_title``: of the notification."""
         super().__init__(snapshot)
+        self.asked = snapshot
+        """What was shown when it was opened, or is asked again: a yes is for the daemon of that one."""
         self.work_title = work_title
         self.state: Literal["asking", "running", "ended"] = "asking"
         self.result: DialogOutcome | None = None
@@ -173,7 +175,7 @@ class ProgressDialog(Dialog):
     def ask_again(self) -> None:
         """Back to the question, for another try."""
         if self.state == "ended":
-            self.state, self.result, self._progress = "asking", None, []
+            self.state, self.result, self._progress, self.asked = "asking", None, [], self.snapshot
             self._show_outcome()
 
     def show_foot(self, label: str, *, ready: bool) -> None:
@@ -236,5 +238,5 @@ class ActionDialog(ProgressDialog):
         self.begin(lambda progress: self._execute(request, progress))
 
     async def _execute(self, request: Request, progress: Progress) -> DialogOutcome:
-        result = await self.runner.execute(request, self.snapshot, progress)
+        result = await self.runner.execute(request, self.asked, progress)
         return DialogOutcome(result.done, result.message, result.details, result.remedy or "", result.waits)

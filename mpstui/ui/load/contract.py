@@ -6,6 +6,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Protocol
 
+from mpstui.core.model import Snapshot
 from mpstui.operations.load import Workers
 
 
@@ -22,8 +23,8 @@ class LoadBackend(Protocol):
     @property
     def simulated(self) -> bool: ...
 
-    def supervisor(self, pipe_dir: Path | None, /) -> LoadSupervisor:
-        """A fresh one for workers of the daemon in ``pipe_dir``; None: without MPS."""
+    def supervisor(self, pipe_dir: Path | None, asked: Snapshot, /) -> LoadSupervisor:
+        """A fresh one for workers of the daemon in ``pipe_dir``, as it is in ``asked``; None: without MPS."""
 
     def private_daemon(self) -> AbstractAsyncContextManager[Path]:
         """A daemon of its own, by its pipe directory, gone at the end. Raises Unavailable."""

@@ -79,6 +79,8 @@ class LoadScreen(SideScreen):
     def __init__(self, session: LoadSession, runner: Runner) -> None:
         super().__init__(runner)
         self.session = session
+        self._asked: Snapshot | None = None
+        """What was shown when the load was wished for."""
         self._due = self._stale = False
         self.fields = FieldsPanel(id="fields")
         self.about = AboutBox(id="about")
@@ -199,7 +201,7 @@ class LoadScreen(SideScreen):
         wrong = self._refused() or problem(setup, self.daemon, self.devices)
         if wrong is not None:
             return "✕", wrong, "bad"
-        danger = harm(setup)
+        danger, self._asked = harm(setup), self.snapshot
         if danger is not None:
             return "▲", f"{danger} Enter asks first.", "warn"
         held = held_back(setup, self.daemon)
@@ -319,7 +321,8 @@ class LoadScreen(SideScreen):
     def _start(self, *, endanger: bool = False) -> None:
         if self.snapshot is None:
             return
-        self.session.start(self.fields.setup, self.snapshot, self.daemon, self.devices, endanger=endanger)
+        setup, asked = self.fields.setup, self._asked
+        self.session.start(setup, self.snapshot, self.daemon, self.devices, asked=asked, endanger=endanger)
         self._go_to(self.bars)
 
     @property

@@ -152,26 +152,34 @@ class LoadSession:
         daemon: Daemon | None,
         devices: Sequence[Device],
         *,
+        asked: Snapshot | None = None,
         endanger: bool = False,
     ) -> None:
         """Add these clients to the ones that run. Clients that have ended give their place to the new ones.
 
-        ``endanger``: the user has typed that it may hurt others.
+        ``asked``: what was shown when the user was asked, if he was. ``endanger``: he has typed that it may hurt
+        others.
         """
         if self.starting or self.ending:
             return
         self.starting = True
-        self._run(self._start(setup, snapshot, daemon, devices, endanger))
+        self._run(self._start(setup, snapshot, daemon, devices, asked or snapshot, endanger))
 
     async def _start(
-        self, setup: Setup, snapshot: Snapshot, daemon: Daemon | None, devices: Sequence[Device], endanger: bool
+        self,
+        setup: Setup,
+        snapshot: Snapshot,
+        daemon: Daemon | None,
+        devices: Sequence[Device],
+        asked: Snapshot,
+        endanger: bool,
     ) -> None:
         try:
             place = daemon.pipe_dir if daemon else None
             if setup.where == "private":
                 place = await self._open_private()
             if not self.live:
-                self._begin_anew(place)
+                self._begin_anew(place, asked)
             supervisor = self._supervisor
             if supervisor is None:
                 return
@@ -198,10 +206,10 @@ class LoadSession:
             self.private_dir = await self._stack.enter_async_context(self.backend.private_daemon())
         return self.private_dir
 
-    def _begin_anew(self, pipe_dir: Path | None) -> None:
+    def _begin_anew(self, pipe_dir: Path | None, asked: Snapshot) -> None:
         self._unsubscribe()
         self._members.clear()
-        self._supervisor = self.backend.supervisor(pipe_dir)
+        self._supervisor = self.backend.supervisor(pipe_dir, asked)
         self._unsubscribe = self._supervisor.subscribe(self._receive)
 
     def _free(self, snapshot: Snapshot, uuid: str | None, *, alone: bool) -> int:

@@ -134,7 +134,7 @@ class ApplyDialog(ProgressDialog):
         self._reports = []
         for (pipe_dir, wanted), (_, planned) in zip(self._targets, found, strict=True):
             request = ApplyProfile().request(pipe_dir, wanted)
-            result = await self._runner.execute(request, self.snapshot, progress) if planned else None
+            result = await self._runner.execute(request, self.asked, progress) if planned else None
             self._reports.append(report_of(result, planned) if result is not None else Report())
             if not self._reports[-1].complete:
                 break
@@ -150,7 +150,7 @@ class ApplyDialog(ProgressDialog):
 
     async def _go_back(self, progress: Progress) -> DialogOutcome:
         self._back = [
-            way_of(await self._runner.execute(GoBack().request(report), self.snapshot, progress), report)
+            way_of(await self._runner.execute(GoBack().request(report), self.asked, progress), report)
             for report in reversed(self._reports)
             if report.done
         ]
