@@ -74,6 +74,7 @@ from mpstui.core.model import (
     Suspect,
     Watched,
 )
+from mpstui.core.suspects import ADVICE, RUN, START, Ranked, Ranking
 from mpstui.core.text import (
     PRIORITIES,
     PRIORITY_WORDS,
@@ -2453,6 +2454,46 @@ SUSPECT: Final[Thing[Suspect]] = Thing(
         Field("uid", "UID", INTEGER, lambda s, v: s.uid, null=True),
         Field("user", "user", TEXT, lambda s, v: s.user, null=True),
         Field("command", "command", TEXT, lambda s, v: s.command, null=True),
+    ),
+)
+
+RANKED: Final[Thing[Ranked]] = Thing(
+    "ranked",
+    "A user's program, and at how many faults it was.",
+    (
+        Field("uid", "UID", INTEGER, lambda r, v: r.uid, null=True),
+        Field("user", "user", TEXT, lambda r, v: r.user, null=True, column=Column(20, 11, 2, cell=_user_cell)),
+        Field(
+            "command", "command", TEXT, lambda r, v: r.program, null=True, about="Up to its first option.",
+            column=Column(30, 16, 3, style="text"),
+        ),
+        Field(
+            "faults", "faults", INTEGER, lambda r, v: r.seen, about="At which it was.",
+            column=Column(10, 13, 1, cell=lambda r, v, cells: ((r.presence.removeprefix("in "), "plain"),)),
+        ),
+        Field(
+            "perhaps", "perhaps", INTEGER, lambda r, v: r.perhaps,
+            about="More faults at which this user had a client whose command is not known.",
+        ),
+        Field(
+            "named", "named", INTEGER, lambda r, v: r.named,
+            about="Faults at which server.log named it; no proof, and no part of the order.",
+        ),
+        Field("pids", "PIDs", INTEGERS, lambda r, v: r.pids, about="The clients, in the order of the faults."),
+    ),
+)  # fmt: skip
+
+SUSPECTS: Final[Thing[Ranking]] = Thing(
+    "suspects",
+    "Who was there at each fatal fault; the first was at most of them.",
+    (
+        Field("schema", "schema", Type({"const": SCHEMA}), lambda r, v: SCHEMA),
+        Field("faults", "faults", INTEGER, lambda r, v: len(r.faults)),
+        Field("tied", "tied", INTEGER, lambda r, v: len(r.leaders), about="How many were at as many as the first."),
+        Field("suspects", "suspects", OBJECTS, lambda r, v: r.ranked, of=RANKED),
+        Field("text", "text", TEXT, lambda r, v: r.sentence),
+        Field("notes", "notes", TEXTS, lambda r, v: r.notes),
+        Field("advice", "advice", TEXTS, lambda r, v: [*ADVICE, START, RUN]),
     ),
 )
 

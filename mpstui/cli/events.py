@@ -21,21 +21,13 @@ from mpstui.cli.output import complain, print_json
 from mpstui.cli.status import unreadable
 from mpstui.core.late import pattern
 from mpstui.core.model import Event
-from mpstui.core.suspects import ADVICE, RUN, START, Ranked, Ranking, presence, rank
+from mpstui.core.suspects import ADVICE, RUN, START, rank
 from mpstui.core.text import path_text, printable
 from mpstui.fields import (
     EVENT,
     EVENT_SEVERITY,
-    INTEGER,
-    INTEGERS,
     NOISE,
-    OBJECTS,
-    SCHEMA,
-    TEXT,
-    TEXTS,
-    Field,
-    Thing,
-    Type,
+    SUSPECTS,
     View,
     as_json,
     iso_time,
@@ -209,47 +201,12 @@ def print_suspects(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> in
     for each in ranking.ranked:
         named = f"; server.log named it in {each.named}, no proof" if each.named else ""
         pids = ", ".join(map(str, each.pids[:_PIDS])) + (" …" if len(each.pids) > _PIDS else "")
-        print(f"  {presence(each, total)}: {each.text} ({pids}){named}")
+        print(f"  {each.presence}: {each.text} ({pids}){named}")
     for note in ranking.notes:
         print(note)
     if total:
         print("", *ADVICE[:1], f"  {START}", f"  {RUN}", *ADVICE[1:], sep="\n")
     return ExitStatus.DONE
-
-
-RANKED: Final[Thing[Ranked]] = Thing(
-    "ranked",
-    "A user's program, and at how many faults it was.",
-    (
-        Field("uid", "UID", INTEGER, lambda r, v: r.uid, null=True),
-        Field("user", "user", TEXT, lambda r, v: r.user, null=True),
-        Field("command", "command", TEXT, lambda r, v: r.program, null=True, about="Up to its first option."),
-        Field("faults", "faults", INTEGER, lambda r, v: r.seen, about="At which it was."),
-        Field(
-            "perhaps", "perhaps", INTEGER, lambda r, v: r.perhaps,
-            about="More faults at which this user had a client whose command is not known.",
-        ),
-        Field(
-            "named", "named", INTEGER, lambda r, v: r.named,
-            about="Faults at which server.log named it; no proof, and no part of the order.",
-        ),
-        Field("pids", "PIDs", INTEGERS, lambda r, v: r.pids, about="The clients, in the order of the faults."),
-    ),
-)  # fmt: skip
-
-SUSPECTS: Final[Thing[Ranking]] = Thing(
-    "suspects",
-    "Who was there at each fatal fault; the first was at most of them.",
-    (
-        Field("schema", "schema", Type({"const": SCHEMA}), lambda r, v: SCHEMA),
-        Field("faults", "faults", INTEGER, lambda r, v: len(r.faults)),
-        Field("tied", "tied", INTEGER, lambda r, v: len(r.leaders), about="How many were at as many as the first."),
-        Field("suspects", "suspects", OBJECTS, lambda r, v: r.ranked, of=RANKED),
-        Field("text", "text", TEXT, lambda r, v: r.sentence),
-        Field("notes", "notes", TEXTS, lambda r, v: r.notes),
-        Field("advice", "advice", TEXTS, lambda r, v: [*ADVICE, START, RUN]),
-    ),
-)
 
 
 def to_json(event: Event, daemon: str | None) -> dict[str, Any]:

@@ -36,7 +36,7 @@ SCHEMAS: Final[Mapping[str, Schema]] = {
     "status": Schema(("status",), "mpstui status --json: one snapshot of the node.", "fields:SNAPSHOT"),
     "groups": Schema(("status",), "mpstui status --group-by NAME --json.", "fields:GROUPED_NODE"),
     "events": Schema(("events",), "mpstui events --json: each line.", "fields:EVENT"),
-    "suspects": Schema(("suspects",), "mpstui suspects --json.", "cli.events:SUSPECTS"),
+    "suspects": Schema(("suspects",), "mpstui suspects --json.", "fields:SUSPECTS"),
     "activity": Schema(("activity",), "mpstui activity --json.", "fields:ACTIVITY"),
     "why": Schema(("why",), "mpstui why PID --json.", "cli.why:WHY"),
     "error": Schema(("explain",), "mpstui explain CODE --json.", "cli.why:ERROR"),

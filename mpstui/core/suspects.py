@@ -36,6 +36,8 @@ class Ranked(NamedTuple):
     """Faults at which it was."""
     perhaps: int
     """More faults at which this user had a client whose command is not known."""
+    faults: int
+    """That were compared."""
     named: int
     """Faults at which server.log named it; no proof, and no part of the order."""
     pids: tuple[int, ...]
@@ -44,6 +46,11 @@ class Ranked(NamedTuple):
     @property
     def most(self) -> int:
         return self.seen + self.perhaps
+
+    @property
+    def presence(self) -> str:
+        """``in 3 of 3``; ``in 1 to 3 of 3`` where of some of its user's clients the command is not known."""
+        return f"in {self.seen}{f' to {self.most}' if self.perhaps else ''} of {self.faults}"
 
     @property
     def owner(self) -> str:
@@ -148,17 +155,13 @@ def rank(events: Iterable[Event], users: Mapping[int | None, str | None] = EMPTY
                 program=name,
                 seen=len(numbers),
                 perhaps=len(unknown - numbers),
+                faults=len(faults),
                 named=len(named),
                 pids=tuple(dict.fromkeys(suspect.pid for _, suspect in there)),
             )
         )
     ranked.sort(key=lambda each: (-each.most, -each.seen, each.owner, each.program or ""))
     return Ranking(faults, tuple(ranked), len(strangers))
-
-
-def presence(ranked: Ranked, total: int) -> str:
-    """``in 3 of 3``; ``in 1 to 3 of 3`` where of some of its user's clients the command is not known."""
-    return f"in {ranked.seen}{f' to {ranked.most}' if ranked.perhaps else ''} of {total}"
 
 
 def faults_of(each: Ranked, faults: Sequence[Event]) -> list[tuple[Event, tuple[Suspect, ...]]]:

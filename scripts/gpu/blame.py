@@ -14,7 +14,7 @@ from typing import Any
 from contract.harness import ClientRefused
 from watched import Watched
 
-from mpstui.core.suspects import presence, rank
+from mpstui.core.suspects import rank
 
 TIME: float = 160.0
 """Seconds after which no other fault is begun."""
@@ -109,7 +109,7 @@ async def blame(watched: Watched, repeat: int) -> dict[str, Any]:
     ranking = rank(events)
     print(ranking.sentence)
     for each in ranking.ranked[:4]:
-        print(f"  {presence(each, len(ranking.faults))}: {each.text}; server.log named it in {each.named}")
+        print(f"  {each.presence}: {each.text}; server.log named it in {each.named}")
     told = [fault for fault in faults if fault["named"] is not None]
     return {
         "faults": len(faults),

@@ -11,13 +11,15 @@ from textual.binding import Binding, BindingType
 
 from mpstui.api import Unavailable
 from mpstui.core.model import Event, Snapshot
-from mpstui.core.suspects import ADVICE, RUN, START, Ranked, Ranking, faults_of, presence, rank
+from mpstui.core.suspects import ADVICE, RUN, START, Ranked, Ranking, faults_of, rank
 from mpstui.core.text import UNKNOWN, client_pids, plural
+from mpstui.fields import RANKED, Thing
 from mpstui.ui.bars import KeyHint, unless
 from mpstui.ui.box import Para
 from mpstui.ui.contract import Runner
-from mpstui.ui.lines import Line, fit
+from mpstui.ui.lines import Line
 from mpstui.ui.panel import Panel
+from mpstui.ui.panels.table import TablePanel
 from mpstui.ui.screens import ListScreen
 from mpstui.ui.trouble.contract import TroubleBackend
 
@@ -25,16 +27,19 @@ _SHOWN = 6
 """Faults and clients that are named at most."""
 
 
-class SuspectsPanel(Panel[Ranked]):
+class SuspectsPanel(TablePanel[Ranked]):
     """Who was at most faults comes first."""
 
     KIND: ClassVar[str] = "suspect"
+    THING: ClassVar[Thing[Ranked]] = RANKED
+    STRETCH: ClassVar[bool] = True
+    GUTTER: ClassVar[int] = 3
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.total = 0
         self.leaders: frozenset[Hashable] = frozenset()
-        self.note: Line = ()
+        self.under_way: Line = ()
 
     def take(self, ranking: Ranking) -> None:
         """Show these."""
@@ -46,24 +51,13 @@ class SuspectsPanel(Panel[Ranked]):
         return row.uid, row.user, row.program
 
     def title(self) -> Line:
-        return (("Suspects", "title"), (f" {plural(self.total, 'fault')}", "dim"), *self.note)
+        return (("Suspects", "title"), (f" {plural(self.total, 'fault')}", "dim"), *self.under_way)
 
     def empty(self) -> str:
         return "nobody: no fatal fault is in the history"
 
-    def head(self, width: int) -> Line | None:
-        return (("   FAULTS       USER       COMMAND", "head"),)
-
-    def row_lines(self, row: Ranked, width: int) -> list[Line]:
-        first = self.key(row) in self.leaders
-        return [
-            (
-                ("   ", "text"),
-                (fit(presence(row, self.total).removeprefix("in "), 13), "bold" if first else "text"),
-                (fit(row.owner, 10) + " ", "user"),
-                (row.program or UNKNOWN, "text" if row.program else "dim"),
-            )
-        ]
+    def plain(self, row: Ranked) -> str:
+        return "bold" if self.key(row) in self.leaders else "text"
 
 
 class SuspectsScreen(ListScreen):
@@ -93,7 +87,7 @@ class SuspectsScreen(ListScreen):
     def on_mount(self) -> None:
         super().on_mount()
         if self._backend is not None and self.daemon is not None:
-            self.suspects.note = (("  reading the logs …", "warn"),)
+            self.suspects.under_way = (("  reading the logs …", "warn"),)
             self.run_worker(self._read(self._backend), exit_on_error=False)
 
     async def _read(self, backend: TroubleBackend) -> None:
@@ -106,7 +100,7 @@ class SuspectsScreen(ListScreen):
             unread = f"Older faults could not be read: {error}."
             self._trouble = "Of faults before what is shown here nothing is known." if past else unread
         finally:
-            self.suspects.note = ()
+            self.suspects.under_way = ()
             if self.is_attached:
                 self.show()
 
@@ -137,7 +131,7 @@ class SuspectsScreen(ListScreen):
             yield Para(self._trouble, "warn", "▲")
         if row is not None:
             yield Para()
-            yield Para(f"{row.text}: {presence(row, len(ranking.faults))}", "accent", "▸")
+            yield Para(f"{row.text}: {row.presence}", "accent", "▸")
             for fault, clients in faults_of(row, ranking.faults)[-_SHOWN:]:
                 when = UNKNOWN
                 if fault.time is not None:
