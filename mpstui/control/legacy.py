@@ -227,6 +227,7 @@ class Legacy:
         return Question(PROOF, parse_percentage, Extent.LINE, proof=True)
 
     def set_default_percentage(self, value: float) -> Question[float]:
+        """Answers what holds afterwards: the old value where the daemon ignored the new one (fact 5)."""
         command = f"set_default_active_thread_percentage {percentage_text(value)}"
         return Question(command, parse_percentage, Extent.LINE, proof=True)
 
@@ -235,6 +236,7 @@ class Legacy:
         return Question(f"get_active_thread_percentage {server}", parse_percentage, Extent.LINE)
 
     def set_percentage(self, server: int, value: float) -> Question[float]:
+        """As the default's (fact 5)."""
         command = f"set_active_thread_percentage {server} {percentage_text(value)}"
         return Question(command, parse_percentage, Extent.LINE)
 
@@ -252,10 +254,13 @@ class Legacy:
         return Question(f"set_default_{name} {value}", parse_nothing, Extent.SILENT)
 
     def memory_limit(self, server: int | None, device: str) -> Question[int | None]:
+        """Bytes; None where no limit is set (fact 6), and while the server is starting, which looks the same (fact 45):
+        its percentage, asked for before, tells."""
         command = "get_default_device_pinned_mem_limit" if server is None else f"get_device_pinned_mem_limit {server}"
         return Question(f"{command} {device}", parse_memory_limit, Extent.OPTIONAL)
 
     def set_memory_limit(self, server: int | None, device: str, text: str) -> Question[None]:
+        """``text`` as MPS writes it, ``10G``. Prints nothing, whatever is in force then: read it back (facts 5, 26)."""
         command = "set_default_device_pinned_mem_limit" if server is None else f"set_device_pinned_mem_limit {server}"
         return Question(f"{command} {device} {text}", parse_nothing, Extent.SILENT)
 
@@ -276,6 +281,7 @@ class Legacy:
         return Question("device_query", parse_device_query, proof=True)
 
     def contexts(self, server: int | None = None) -> Question[tuple[DeviceClients, ...]]:
+        """By device ordinal (facts 9, 11)."""
         command = "get_device_client_list" if server is None else f"get_device_client_list {server}"
         return Question(command, parse_device_client_list)
 

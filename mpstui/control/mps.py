@@ -1,13 +1,11 @@
-"""Every control command of the MPS daemon as a typed method."""
+"""What a daemon is asked and told, typed: each command under its deadline, its answer judged."""
 
 from __future__ import annotations
 
-import math
 import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, TypeVar
 
 from mpstui.control.answer import Answer, Outcome
@@ -15,7 +13,7 @@ from mpstui.control.channel import ControlChannel, RawReply
 from mpstui.control.partitions import ID, Created, StaticPartitions
 from mpstui.control.protocol import LEGACY, Capabilities, ControlProtocol
 from mpstui.control.v3 import AS_CSV, LISTS, MOVING, judge_call, parse_clients, parse_done, parse_servers
-from mpstui.control.wire import STARTING, DeviceClients, DeviceQuery, PsRow, Question, Unreadable
+from mpstui.control.wire import STARTING, DeviceQuery, PsRow, Question, Unreadable
 from mpstui.core.late import pattern
 from mpstui.core.model import PartitionTable
 from mpstui.core.text import printable
@@ -66,10 +64,6 @@ class MpsControl:
             return await self._v3_clients(server)
         return await self._ask(self.protocol.client_list(server))
 
-    async def get_device_client_list(self, server: int | None = None) -> Answer[tuple[DeviceClients, ...]]:
-        """Contexts by device ordinal (facts 9, 11)."""
-        return await self._ask(self.protocol.contexts(server))
-
     async def _v3_clients(self, server: int) -> Answer[tuple[int, ...]]:
         """Those of the server that runs as this process: one named by a row, which a client can forge, is asked for by
         its number."""
@@ -119,17 +113,8 @@ class MpsControl:
     async def get_default_active_thread_percentage(self) -> Answer[float]:
         return await self._ask(self.protocol.default_percentage())
 
-    async def set_default_active_thread_percentage(self, value: float) -> Answer[float]:
-        """Answers what holds afterwards: the old value where the daemon ignored the new one (fact 5)."""
-        return await self._set_percentage(value, self.protocol.set_default_percentage)
-
     async def get_active_thread_percentage(self, server: int) -> Answer[float]:
         answer = await self._ask(self.protocol.percentage(server))
-        return await self._unless_starting(answer, server)
-
-    async def set_active_thread_percentage(self, server: int, value: float) -> Answer[float]:
-        """Answers what holds afterwards: the old value where the daemon ignored the new one (fact 5)."""
-        answer = await self._set_percentage(value, partial(self.protocol.set_percentage, server))
         return await self._unless_starting(answer, server)
 
     async def change(
@@ -150,30 +135,6 @@ class MpsControl:
             sent = await self._unless_starting(await self._ask(change), server)
             got = await self._unless_starting(await self._ask(read), server)
         return sent, got
-
-    async def get_default_device_pinned_mem_limit(self, device: str | int) -> Answer[int | None]:
-        """Bytes; None where no limit is set (fact 6)."""
-        return await self._ask_words(self.protocol.memory_limit(None, str(device)), str(device))
-
-    async def set_default_device_pinned_mem_limit(self, device: str | int, text: str) -> Answer[None]:
-        """``text`` as MPS writes it, ``10G``. Prints nothing, whatever is in force then: read it back (facts 5, 26)."""
-        return await self._ask_words(self.protocol.set_memory_limit(None, str(device), text), str(device), text)
-
-    async def get_device_pinned_mem_limit(self, server: int, device: str | int) -> Answer[int | None]:
-        """Bytes; None where no limit is set (fact 6), and while the server is starting, which looks the same (fact 45):
-        its percentage, asked for before, tells."""
-        return await self._ask_words(self.protocol.memory_limit(server, str(device)), str(device))
-
-    async def set_device_pinned_mem_limit(self, server: int, device: str | int, text: str) -> Answer[None]:
-        """``text`` as MPS writes it, ``10G``. Prints nothing, whatever is in force then: read it back (facts 5, 26)."""
-        answer = await self._ask_words(self.protocol.set_memory_limit(server, str(device), text), str(device), text)
-        return await self._unless_starting(answer, server)
-
-    async def get_default_client_priority(self) -> Answer[int]:
-        return await self._ask(self.protocol.priority())
-
-    async def set_default_client_priority(self, value: int) -> Answer[None]:
-        return await self._ask(self.protocol.set_priority(value))
 
     async def start_server(self, uid: int) -> Answer[None]:
         """Prints nothing; the server is seen in ``get_server_list`` afterwards."""
@@ -350,14 +311,6 @@ class MpsControl:
         )
         return tuple(answers)[len(proved) - len(asked) :]
 
-    async def _set_percentage(self, value: float, question: Callable[[float], Question[float]]) -> Answer[float]:
-        if not math.isfinite(value):
-            return _not_finite("set_active_thread_percentage")
-        return await self._ask(question(value))
-
-    async def _ask_words(self, question: Question[T], *words: str) -> Answer[T]:
-        return _wrong_word(question.command, *words) or await self._ask(question)
-
     async def _ask(self, question: Question[T], deadline: float | None = None, *, once: bool = False) -> Answer[T]:
         if (absent := self._absent(question)) is not None:
             return absent
@@ -378,10 +331,6 @@ class MpsControl:
         elif answer.ok:
             self.capabilities.learn(question.verb, known=True)
         return answer
-
-
-def _not_finite(command: str) -> Answer[Any]:
-    return Answer(command, Outcome.REFUSED, message="A percentage is a finite number; nothing was sent.")
 
 
 def _wrong_word(command: str, *words: str) -> Answer[Any] | None:

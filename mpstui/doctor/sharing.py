@@ -43,17 +43,6 @@ _FROM_STATUS: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
     "namespaces": (("namespace_unlimited",), "no namespace is without the limits of its server"),
 }
 """Checks that are problems of the status: their codes, and what is so where there is none."""
-LEFT_OUT: Final[Mapping[str, str]] = {
-    "pending": "the check of users says who waits for whom",
-    "server_ending": "as it was told to, or for a client that waits, which the check of users says",
-    "daemon_lies": "the check of users says it",
-    "shared_device": "a check of its own, which looks at the same",
-    "nvml": "the check of the driver says it",
-    "bridge": "how a program is made, and nothing to put right: the status and the blast radius show it",
-    "outdated": "the settings are right, and hold for new clients: the status shows it",
-    "idle": "somebody's question to the status, by idle_minutes",
-}
-"""Problems of the status that are no check, and why."""
 
 
 def from_status(facts: Facts) -> Iterator[Finding]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from contract.commands import Commands
 
 from mpstui.control.answer import Answer, Outcome
 from mpstui.control.channel import ControlChannel
@@ -148,8 +149,8 @@ async def test_a_command_has_the_rights_of_who_can_lead_it_elsewhere(
                 place.symlink_to(production.pipe_dir if place == path else production.pipe_dir / place.name)
         return found
 
-    async def sent(name: str, ask: Callable[[MpsControl], Awaitable[Answer[Any]]]) -> None:
-        control = MpsControl(ControlChannel(his_directory(name), (str(BINARY),), speaker=looked_at))
+    async def sent(name: str, ask: Callable[[Commands], Awaitable[Answer[Any]]]) -> None:
+        control = Commands(ControlChannel(his_directory(name), (str(BINARY),), speaker=looked_at))
         answer = await ask(control)
         assert answer.outcome is Outcome.NOT_PERMITTED, (name, answer)
         if name != "quit":  # behind a quit its answer may be lost, and it is asked again (fact 30)
@@ -184,7 +185,7 @@ async def test_what_is_sent_with_anothers_rights_has_nothing_of_roots(
     script.write_text(f"#!/bin/sh\n{{ id -u; id -G; pwd; env; }} > {told}\necho 100.0; echo 100.0\n")
     script.chmod(0o755)
     one = ControlChannel(stranger.home / "p", (str(script),), speaker=lambda _: Speaker(stranger.uid, "his"))
-    assert (await MpsControl(one).set_default_active_thread_percentage(100)).ok
+    assert (await Commands(one).set_default_active_thread_percentage(100)).ok
     uid, groups, folder, *variables = told.read_text().splitlines()
     assert (uid, groups, folder) == (str(stranger.uid), "65534", "/")
     names = {line.partition("=")[0] for line in variables}

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from contract.commands import Commands
 from contract.harness import Node, chosen, control_of, open_node
-from mpstui.control.mps import MpsControl
 
 
 @pytest.fixture
@@ -54,6 +54,6 @@ async def node(driver: str | None, request: pytest.FixtureRequest) -> AsyncItera
 
 
 @pytest.fixture
-def control(node: Node) -> MpsControl:
+def control(node: Node) -> Commands:
     """The commands of the node's daemon."""
     return control_of(node)

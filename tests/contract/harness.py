@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol, TypeVar
 
+from contract.commands import Commands
 from mpstui.control.channel import ControlChannel
 from mpstui.control.drivers import Driver
-from mpstui.control.mps import MpsControl
 
 T = TypeVar("T")
 Mode = Literal["idle", "busy", "endless", "fault"]
@@ -128,10 +128,10 @@ async def open_node(directory: Path, devices: int = 2, driver: str | None = None
     return await SimulatedNode.start(directory, devices, driver)
 
 
-def control_of(node: Node, *, uid: int | None = None, deadline: float = 120.0) -> MpsControl:
+def control_of(node: Node, *, uid: int | None = None, deadline: float = 120.0) -> Commands:
     """The daemon's commands, as this user or as another one."""
     binary = node.binary if uid is None else node.binary_as(uid)
-    return MpsControl(ControlChannel(node.pipe_dir, binary, deadline=deadline, log_dir=node.log_dir))
+    return Commands(ControlChannel(node.pipe_dir, binary, deadline=deadline, log_dir=node.log_dir))
 
 
 @contextlib.contextmanager
@@ -182,7 +182,7 @@ async def logged(node: Node, text: str, times: int = 1) -> None:
     await eventually(count, lambda count: count >= times)
 
 
-async def only_server(control: MpsControl) -> int:
+async def only_server(control: Commands) -> int:
     """The PID of the one server, once it is ready."""
     servers = await eventually(control.get_server_list, lambda answer: bool(answer.ok and answer.value))
     assert servers.value is not None
@@ -191,7 +191,7 @@ async def only_server(control: MpsControl) -> int:
     return server
 
 
-async def status_becomes(control: MpsControl, server: int, status: str) -> None:
+async def status_becomes(control: Commands, server: int, status: str) -> None:
     """A driver without ``get_server_status`` shows by the percentage that a server is ready (fact 45)."""
     if (await control.get_server_status(server)).message.startswith(("Unknown command", "This daemon does not know")):
         assert status == "ACTIVE", "there is no other way to see it"

@@ -7,6 +7,7 @@ import os
 
 import pytest
 
+from contract.commands import Commands
 from contract.harness import (
     WAIT,
     ClientRefused,
@@ -20,7 +21,6 @@ from contract.harness import (
     status_becomes,
 )
 from mpstui.control.answer import Outcome
-from mpstui.control.mps import MpsControl
 from mpstui.control.wire import ClientContext
 from mpstui.node import open_node as open_sources
 
@@ -29,7 +29,7 @@ NOT_READY = 807
 CLEAN = End(0, 0)
 
 
-async def test_clients_are_listed_alike_everywhere(node: Node, control: MpsControl) -> None:
+async def test_clients_are_listed_alike_everywhere(node: Node, control: Commands) -> None:
     clients = [await node.spawn() for _ in range(2)]
     pids = {client.pid for client in clients}
     server = await only_server(control)
@@ -49,7 +49,7 @@ async def test_clients_are_listed_alike_everywhere(node: Node, control: MpsContr
     assert [row.pid for row in (await control.ps(server)).value or ()] == [clients[1].pid]
 
 
-async def test_a_client_on_two_devices_has_one_row_and_two_contexts(node: Node, control: MpsControl) -> None:
+async def test_a_client_on_two_devices_has_one_row_and_two_contexts(node: Node, control: Commands) -> None:
     if node.device_count < 2:
         pytest.skip("needs two GPUs")
     client = await node.spawn(devices=(0, 1))
@@ -94,7 +94,7 @@ async def test_nvml_lists_a_client_under_each_device_with_nothing_where_it_is_no
     ],
     ids=["line break", "escapes", "no UTF-8", "markup", "an error's text", "long"],
 )
-async def test_a_hostile_name_is_shown_as_text(node: Node, control: MpsControl, argv0: bytes, shown: str) -> None:
+async def test_a_hostile_name_is_shown_as_text(node: Node, control: Commands, argv0: bytes, shown: str) -> None:
     client = await node.spawn(argv0=argv0)
     answer = await control.ps()
     assert answer.ok, answer
@@ -102,7 +102,7 @@ async def test_a_hostile_name_is_shown_as_text(node: Node, control: MpsControl, 
     assert [(row.pid, row.command) for row in answer.value or ()] == [(client.pid, shown)]
 
 
-async def test_a_forged_row_is_not_in_the_client_list(node: Node, control: MpsControl) -> None:
+async def test_a_forged_row_is_not_in_the_client_list(node: Node, control: Commands) -> None:
     forged = b"x\n1         9         1              GPU-00000000-0000-0000    4026531836     init"
     client = await node.spawn(argv0=forged)
     server = await only_server(control)
@@ -111,7 +111,7 @@ async def test_a_forged_row_is_not_in_the_client_list(node: Node, control: MpsCo
     assert (await control.get_client_list(server)).value == (client.pid,)
 
 
-async def test_terminate_ends_an_endless_kernel_and_nothing_else(node: Node, control: MpsControl) -> None:
+async def test_terminate_ends_an_endless_kernel_and_nothing_else(node: Node, control: Commands) -> None:
     neighbours = [await node.spawn("busy"), await node.spawn("busy"), await node.spawn("idle")]
     endless = await node.spawn("endless")
     server = await only_server(control)
@@ -124,7 +124,7 @@ async def test_terminate_ends_an_endless_kernel_and_nothing_else(node: Node, con
         assert await neighbour.stop() == CLEAN
 
 
-async def test_a_terminated_client_can_be_killed_without_harm(node: Node, control: MpsControl) -> None:
+async def test_a_terminated_client_can_be_killed_without_harm(node: Node, control: Commands) -> None:
     neighbour, client = await node.spawn("busy"), await node.spawn("busy")
     server = await only_server(control)
     assert (await control.terminate_client(server, client.pid)).ok
@@ -134,7 +134,7 @@ async def test_a_terminated_client_can_be_killed_without_harm(node: Node, contro
     assert await neighbour.stop() == CLEAN
 
 
-async def test_a_terminated_client_is_listed_until_its_process_ends(node: Node, control: MpsControl) -> None:
+async def test_a_terminated_client_is_listed_until_its_process_ends(node: Node, control: Commands) -> None:
     client = await node.spawn("idle")
     server = await only_server(control)
     assert (await control.terminate_client(server, client.pid)).ok
@@ -145,7 +145,7 @@ async def test_a_terminated_client_is_listed_until_its_process_ends(node: Node, 
     await eventually(lambda: control.get_client_list(server), lambda answer: answer.value == ())
 
 
-async def test_terminating_what_is_no_client(node: Node, control: MpsControl) -> None:
+async def test_terminating_what_is_no_client(node: Node, control: Commands) -> None:
     staying, gone = await node.spawn(), await node.spawn()
     server = await only_server(control)
     assert await gone.stop() == CLEAN
@@ -158,7 +158,7 @@ async def test_terminating_what_is_no_client(node: Node, control: MpsControl) ->
     assert await staying.stop() == CLEAN
 
 
-async def test_a_second_terminate_blocks_the_daemon_until_the_process_ends(node: Node, control: MpsControl) -> None:
+async def test_a_second_terminate_blocks_the_daemon_until_the_process_ends(node: Node, control: Commands) -> None:
     """Sent raw, around every safety rule, in this test's own daemon (fact 16)."""
     client = await node.spawn("idle")
     server = await only_server(control)
@@ -180,7 +180,7 @@ async def test_a_second_terminate_blocks_the_daemon_until_the_process_ends(node:
         assert second.returncode == 0
 
 
-async def test_a_fault_takes_the_neighbours_and_the_server_recovers(node: Node, control: MpsControl) -> None:
+async def test_a_fault_takes_the_neighbours_and_the_server_recovers(node: Node, control: Commands) -> None:
     neighbour, faulty = await node.spawn("idle"), await node.spawn("fault")
     server = await only_server(control)
     await faulty.fault()
@@ -197,7 +197,7 @@ async def test_a_fault_takes_the_neighbours_and_the_server_recovers(node: Node, 
     assert await later.stop() == CLEAN
 
 
-async def test_a_fault_leaves_clients_of_other_devices_alone(node: Node, control: MpsControl) -> None:
+async def test_a_fault_leaves_clients_of_other_devices_alone(node: Node, control: Commands) -> None:
     if node.device_count < 2:
         pytest.skip("needs two GPUs")
     far, faulty = await node.spawn(devices=(1,)), await node.spawn("fault")
@@ -208,7 +208,7 @@ async def test_a_fault_leaves_clients_of_other_devices_alone(node: Node, control
     assert await far.stop() == CLEAN
 
 
-async def test_a_kill_without_terminate_takes_the_neighbour(node: Node, control: MpsControl) -> None:
+async def test_a_kill_without_terminate_takes_the_neighbour(node: Node, control: Commands) -> None:
     neighbour, endless = await node.spawn("idle"), await node.spawn("endless")
     server = await only_server(control)
     await endless.kill()

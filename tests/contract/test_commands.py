@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
+from contract.commands import Commands
 from contract.harness import Node, chosen, control_of, eventually, logged, one_shots, only_server, raw_session
 from mpstui.control import legacy
 from mpstui.control.answer import Answer, Outcome
 from mpstui.control.binary import look
 from mpstui.control.holder import HELD_AFTER
-from mpstui.control.mps import MpsControl
 from mpstui.control.protocol import LEGACY
 from mpstui.control.wire import Question
 
@@ -27,7 +27,7 @@ OTHER_USER = 2001
 
 
 async def known_or_not(
-    node: Node, control: MpsControl, asking: Awaitable[Answer[object]], command: str, value: object
+    node: Node, control: Commands, asking: Awaitable[Answer[object]], command: str, value: object
 ) -> None:
     """The ``value`` where the driver has the command, and its refusal in words where it has not."""
     answer = await asking
@@ -38,14 +38,14 @@ async def known_or_not(
         assert command in control.capabilities.unknown
 
 
-async def started(control: MpsControl) -> int:
+async def started(control: Commands) -> int:
     """A server without clients."""
     assert (await control.start_server(os.getuid())).ok
     return await only_server(control)
 
 
 @pytest.mark.every_driver
-async def test_a_daemon_without_a_server(node: Node, control: MpsControl) -> None:
+async def test_a_daemon_without_a_server(node: Node, control: Commands) -> None:
     assert (await control.get_server_list()).value == ()
     await known_or_not(node, control, control.ps(), "ps", ())
     assert (await control.get_device_client_list()).value == ()
@@ -64,7 +64,7 @@ async def test_a_daemon_without_a_server(node: Node, control: MpsControl) -> Non
 
 @pytest.mark.every_driver
 @pytest.mark.ready_server
-async def test_a_server_is_started_and_asked(node: Node, control: MpsControl) -> None:
+async def test_a_server_is_started_and_asked(node: Node, control: Commands) -> None:
     server = await started(control)
     await known_or_not(node, control, control.get_server_status(server), "get_server_status", "ACTIVE")
     assert (await control.get_client_list(server)).value == ()
@@ -80,7 +80,7 @@ async def test_a_server_is_started_and_asked(node: Node, control: MpsControl) ->
 
 
 @pytest.mark.every_driver
-async def test_commands_take_milliseconds_and_are_logged(node: Node, control: MpsControl) -> None:
+async def test_commands_take_milliseconds_and_are_logged(node: Node, control: Commands) -> None:
     answers = [await control.get_server_list() for _ in range(10)]
     assert min(answer.seconds for answer in answers) < 0.5
     log = (node.log_dir / "control.log").read_text()
@@ -89,7 +89,7 @@ async def test_commands_take_milliseconds_and_are_logged(node: Node, control: Mp
 
 
 @pytest.mark.every_driver
-async def test_words_that_are_no_command(node: Node, control: MpsControl) -> None:
+async def test_words_that_are_no_command(node: Node, control: Commands) -> None:
     """Nor are the commands that the driver has not: they are answered alike, and each is asked once."""
     lacking = [] if node.driver is None else sorted(node.driver.absent)
     for command in ("help", "bogus_command", "-h", *lacking):
@@ -100,7 +100,7 @@ async def test_words_that_are_no_command(node: Node, control: MpsControl) -> Non
 
 
 @pytest.mark.every_driver
-async def test_a_server_that_is_not_there(node: Node, control: MpsControl) -> None:
+async def test_a_server_that_is_not_there(node: Node, control: Commands) -> None:
     asked: dict[str, Awaitable[Answer[object]]] = {
         "get_server_status": control.get_server_status(NO_SERVER),
         "get_client_list": control.get_client_list(NO_SERVER),
@@ -119,7 +119,7 @@ async def test_a_server_that_is_not_there(node: Node, control: MpsControl) -> No
 
 
 @pytest.mark.every_driver
-async def test_the_default_percentage_is_echoed_and_wrong_ones_are_ignored(node: Node, control: MpsControl) -> None:
+async def test_the_default_percentage_is_echoed_and_wrong_ones_are_ignored(node: Node, control: Commands) -> None:
     assert (await control.set_default_active_thread_percentage(50)).value == 50.0
     assert (await control.set_default_active_thread_percentage(33.3)).value == 33.3
     for wrong in (0, 101, -5):
@@ -131,7 +131,7 @@ async def test_the_default_percentage_is_echoed_and_wrong_ones_are_ignored(node:
 
 @pytest.mark.every_driver
 @pytest.mark.ready_server
-async def test_the_percentage_of_a_server(node: Node, control: MpsControl) -> None:
+async def test_the_percentage_of_a_server(node: Node, control: Commands) -> None:
     await control.set_default_active_thread_percentage(50)
     server = await started(control)
     assert (await control.get_active_thread_percentage(server)).value == 50.0
@@ -165,7 +165,7 @@ WRONG_LIMITS = (
 
 
 @pytest.mark.every_driver
-async def test_a_wrong_memory_limit_becomes_something_else_in_silence(node: Node, control: MpsControl) -> None:
+async def test_a_wrong_memory_limit_becomes_something_else_in_silence(node: Node, control: Commands) -> None:
     """Nothing is printed, and what is in force is another limit, or none any more (fact 26)."""
     for typed, printed in WRONG_LIMITS:
         set_ = await control.set_default_device_pinned_mem_limit(0, "7G")
@@ -178,7 +178,7 @@ async def test_a_wrong_memory_limit_becomes_something_else_in_silence(node: Node
         assert (read.outcome, read.stdout.strip()) == (Outcome.OK, printed), typed
 
 
-async def test_new_clients_see_the_limits_and_zero_takes_a_memory_limit_away(node: Node, control: MpsControl) -> None:
+async def test_new_clients_see_the_limits_and_zero_takes_a_memory_limit_away(node: Node, control: Commands) -> None:
     server = await started(control)
     before = await node.spawn()
     assert (await control.set_active_thread_percentage(server, 25)).ok
@@ -195,14 +195,14 @@ async def test_new_clients_see_the_limits_and_zero_takes_a_memory_limit_away(nod
 
 
 @pytest.mark.no_server
-async def test_a_device_that_is_not_there_is_accepted(node: Node, control: MpsControl) -> None:
+async def test_a_device_that_is_not_there_is_accepted(node: Node, control: Commands) -> None:
     if not node.knows("set_default_device_pinned_mem_limit"):
         pytest.skip("a driver without memory limits")
     assert (await control.set_default_device_pinned_mem_limit(17, "1G")).ok
     assert (await control.get_default_device_pinned_mem_limit(17)).value == GIB
 
 
-async def test_a_limit_set_by_uuid_reads_back_by_ordinal(node: Node, control: MpsControl) -> None:
+async def test_a_limit_set_by_uuid_reads_back_by_ordinal(node: Node, control: Commands) -> None:
     server = await started(control)
     query = (await control.device_query()).value
     assert query is not None
@@ -217,7 +217,7 @@ async def test_a_limit_set_by_uuid_reads_back_by_ordinal(node: Node, control: Mp
 
 
 @pytest.mark.every_driver
-async def test_the_default_priority(node: Node, control: MpsControl) -> None:
+async def test_the_default_priority(node: Node, control: Commands) -> None:
     if not node.knows("set_default_client_priority"):
         assert (await control.set_default_client_priority(1)).outcome is Outcome.REFUSED
         return
@@ -235,7 +235,7 @@ async def test_the_default_priority(node: Node, control: MpsControl) -> None:
 
 
 @pytest.mark.every_driver
-async def test_start_server_wants_a_uid(node: Node, control: MpsControl) -> None:
+async def test_start_server_wants_a_uid(node: Node, control: Commands) -> None:
     old = node.driver is not None and node.driver.number < 580
     reply = await control.channel.run("start_server -uid" if old else "start_server -uid nosuch")
     assert reply.stdout == b"A user id (UID) is required to start a new server\n"
@@ -256,7 +256,7 @@ async def test_what_the_binary_knows_of_options(node: Node) -> None:
 
 @pytest.mark.every_driver
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: another user may ask and not set")
-async def test_another_user_may_ask_and_set_as_far_as_the_driver_lets_him(node: Node, control: MpsControl) -> None:
+async def test_another_user_may_ask_and_set_as_far_as_the_driver_lets_him(node: Node, control: Commands) -> None:
     other = control_of(node, uid=OTHER_USER)
     listed = await other.get_server_list()
     if b"Permission denied" in listed.stderr:
@@ -279,7 +279,7 @@ async def test_another_user_may_ask_and_set_as_far_as_the_driver_lets_him(node: 
 
 
 @pytest.mark.no_server
-async def test_a_session_of_somebody_else_is_named(node: Node, control: MpsControl) -> None:
+async def test_a_session_of_somebody_else_is_named(node: Node, control: Commands) -> None:
     earlier = (node.log_dir / "control.log").read_text().count("NEW UI\n")
     with raw_session(node) as session:
         await logged(node, "NEW UI\n", earlier + 1)
@@ -295,7 +295,7 @@ async def test_a_session_of_somebody_else_is_named(node: Node, control: MpsContr
 
 
 @pytest.mark.no_server
-async def test_commands_of_others_are_no_held_session(node: Node, control: MpsControl) -> None:
+async def test_commands_of_others_are_no_held_session(node: Node, control: Commands) -> None:
     """Each answer is the daemon's, or that it was busy; nobody is said to hold it."""
     patient = control_of(node, deadline=20.0)  # the real daemon is never free between the two: it is waited that long
     with one_shots(node):
@@ -308,7 +308,7 @@ async def test_commands_of_others_are_no_held_session(node: Node, control: MpsCo
 
 
 @pytest.mark.no_server
-async def test_beside_a_session_that_stays_no_answer_is_taken_for_an_empty_one(node: Node, control: MpsControl) -> None:
+async def test_beside_a_session_that_stays_no_answer_is_taken_for_an_empty_one(node: Node, control: Commands) -> None:
     """The binary does not always say that it was refused: often it ends with status 0 and not a word (fact 30)."""
     servers = () if chosen() == "control" else (await started(control),)
     earlier = (node.log_dir / "control.log").read_text().count("NEW UI\n")
@@ -341,7 +341,7 @@ async def test_two_programs_at_the_same_moment(node: Node) -> None:
 
 
 @pytest.mark.no_server
-async def test_a_limit_is_set_and_read_back_in_one_session(node: Node, control: MpsControl) -> None:
+async def test_a_limit_is_set_and_read_back_in_one_session(node: Node, control: Commands) -> None:
     """The answers come in one piece, and each is known by its form (fact 1). Without a GPU: the defaults alone."""
     server = None if chosen() == "control" else await started(control)
 
@@ -375,7 +375,7 @@ async def test_a_limit_is_set_and_read_back_in_one_session(node: Node, control: 
         assert "not found" in set_.message
 
 
-async def test_clients_are_listed_in_one_session_with_others(node: Node, control: MpsControl) -> None:
+async def test_clients_are_listed_in_one_session_with_others(node: Node, control: Commands) -> None:
     client = await node.spawn()
     server = await only_server(control)
     before = control.channel.sent

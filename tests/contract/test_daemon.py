@@ -9,9 +9,9 @@ import os
 import psutil
 import pytest
 
+from contract.commands import Commands
 from contract.harness import WAIT, End, Node, eventually, only_server
 from mpstui.control.answer import Outcome
-from mpstui.control.mps import MpsControl
 
 RPC_FAILURE = 806
 
@@ -30,14 +30,14 @@ async def ended(pid: int) -> bool:
     return True
 
 
-async def absent(control: MpsControl) -> None:
+async def absent(control: Commands) -> None:
     answer = await eventually(control.get_server_list, lambda answer: not answer.ok)
     assert (answer.outcome, answer.exit_status, answer.stdout) == (Outcome.ABSENT, 1, b"")
     assert answer.stderr == b"Cannot find MPS control daemon process\n"
 
 
 @pytest.mark.every_driver
-async def test_a_living_daemon_has_its_files(node: Node, control: MpsControl) -> None:
+async def test_a_living_daemon_has_its_files(node: Node, control: Commands) -> None:
     if node.driver is not None and not node.driver.pid_file:
         assert left_behind(node) == LIVING - {"nvidia-cuda-mps-control.pid"}
         return
@@ -46,13 +46,13 @@ async def test_a_living_daemon_has_its_files(node: Node, control: MpsControl) ->
 
 
 @pytest.mark.every_driver
-async def test_quit_without_clients(node: Node, control: MpsControl) -> None:
+async def test_quit_without_clients(node: Node, control: Commands) -> None:
     assert (await control.quit()).ok
     await absent(control)
     assert left_behind(node) == {"control", "control_lock", "control_privileged"}
 
 
-async def test_quit_waits_for_the_clients(node: Node, control: MpsControl) -> None:
+async def test_quit_waits_for_the_clients(node: Node, control: Commands) -> None:
     client = await node.spawn("busy")
     await only_server(control)
     leaving = asyncio.create_task(control.quit())
@@ -63,7 +63,7 @@ async def test_quit_waits_for_the_clients(node: Node, control: MpsControl) -> No
     await absent(control)
 
 
-async def test_quit_with_a_time_limit_ends_the_clients(node: Node, control: MpsControl) -> None:
+async def test_quit_with_a_time_limit_ends_the_clients(node: Node, control: Commands) -> None:
     client = await node.spawn("busy")
     await only_server(control)
     answer = await control.quit(1)
@@ -73,7 +73,7 @@ async def test_quit_with_a_time_limit_ends_the_clients(node: Node, control: MpsC
     await absent(control)
 
 
-async def test_shutdown_server_waits_and_force_does_not(node: Node, control: MpsControl) -> None:
+async def test_shutdown_server_waits_and_force_does_not(node: Node, control: Commands) -> None:
     client = await node.spawn("busy")
     server = await only_server(control)
     assert (await control.shutdown_server(server)).ok
@@ -86,14 +86,14 @@ async def test_shutdown_server_waits_and_force_does_not(node: Node, control: Mps
 
 @pytest.mark.every_driver
 @pytest.mark.ready_server
-async def test_shutdown_server_without_clients(node: Node, control: MpsControl) -> None:
+async def test_shutdown_server_without_clients(node: Node, control: Commands) -> None:
     assert (await control.start_server(os.getuid())).ok
     server = await only_server(control)
     assert (await control.shutdown_server(server)).ok
     await eventually(control.get_server_list, lambda answer: answer.value == ())
 
 
-async def test_a_killed_daemon_leaves_its_files_and_ends_its_clients(node: Node, control: MpsControl) -> None:
+async def test_a_killed_daemon_leaves_its_files_and_ends_its_clients(node: Node, control: Commands) -> None:
     client = await node.spawn("busy")  # one that does nothing may end well before it hears of it, as on an H200
     server = await only_server(control)
     await node.kill_daemon()
@@ -104,7 +104,7 @@ async def test_a_killed_daemon_leaves_its_files_and_ends_its_clients(node: Node,
 
 
 @pytest.mark.every_driver
-async def test_a_daemon_can_be_started_again_where_one_was_killed(node: Node, control: MpsControl) -> None:
+async def test_a_daemon_can_be_started_again_where_one_was_killed(node: Node, control: Commands) -> None:
     await node.kill_daemon()
     await absent(control)
     assert (await node.start_daemon())[0] == 0
@@ -112,7 +112,7 @@ async def test_a_daemon_can_be_started_again_where_one_was_killed(node: Node, co
 
 
 @pytest.mark.every_driver
-async def test_a_second_daemon_in_the_same_directory(node: Node, control: MpsControl) -> None:
+async def test_a_second_daemon_in_the_same_directory(node: Node, control: Commands) -> None:
     status, text = await node.start_daemon()
     assert (status, text.strip()) == (1, "An instance of this daemon is already running")
     assert (await control.get_server_list()).ok

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from contract.commands import Commands
 from contract.harness import Node, eventually, only_server
-from mpstui.control.mps import MpsControl
 from mpstui.core.model import Snapshot
 from mpstui.node import open_node
 from mpstui.observe.watcher import NodeWatcher
@@ -38,7 +38,7 @@ class Acting:
 
 @pytest.mark.no_server
 async def test_defaults_are_set_by_a_profile_and_the_daemon_is_stopped(
-    node: Node, control: MpsControl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    node: Node, control: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a server, and so without a GPU: what is saved is what was set, and the question of a stop names it."""
     if node.real:
@@ -61,7 +61,7 @@ async def test_defaults_are_set_by_a_profile_and_the_daemon_is_stopped(
     assert not (await control.get_server_list()).ok
 
 
-async def test_a_server_is_shut_down_and_read_back(node: Node, control: MpsControl, tmp_path: Path) -> None:
+async def test_a_server_is_shut_down_and_read_back(node: Node, control: Commands, tmp_path: Path) -> None:
     client = await node.spawn("busy")
     server = await only_server(control)
     acting = Acting(node, tmp_path)
@@ -81,9 +81,7 @@ async def test_a_server_is_shut_down_and_read_back(node: Node, control: MpsContr
     assert (await client.ended()).error
 
 
-async def test_a_server_is_started_and_shut_down_without_clients(
-    node: Node, control: MpsControl, tmp_path: Path
-) -> None:
+async def test_a_server_is_started_and_shut_down_without_clients(node: Node, control: Commands, tmp_path: Path) -> None:
     acting = Acting(node, tmp_path)
     started = await acting.do(Request("start_server", node.pipe_dir, str(os.getuid())))
     assert started.status is ExitStatus.DONE, started

@@ -13,6 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
+from contract.commands import Commands
 
 from mpstui.api import _end_the_rest
 from mpstui.control import channel as channel_module
@@ -22,6 +23,7 @@ from mpstui.control.binary import look
 from mpstui.control.channel import OUTPUT_LIMIT, PROOF, ControlChannel, RawReply
 from mpstui.control.holder import HeldSession
 from mpstui.control.mps import MpsControl
+from mpstui.control.protocol import LEGACY
 from mpstui.core.model import SessionHolder
 from mpstui.sim.marker import control_binary
 from mpstui.sim.node import SimNode
@@ -355,7 +357,7 @@ async def test_a_binary_that_says_nothing_has_delivered_nothing(
         return await exchange(*words[:3], 120.0, *words[4:])  # the deadline below is that of the tries alone
 
     monkeypatch.setattr(channel_module, "exchange", in_its_time)
-    control = MpsControl(ControlChannel(tmp_path / "pipe", script(f"{SILENT} {status}"), deadline=0.2))
+    control = Commands(ControlChannel(tmp_path / "pipe", script(f"{SILENT} {status}"), deadline=0.2))
     for answer in (await control.get_server_list(), await control.set_default_client_priority(1), await control.quit()):
         assert (answer.outcome, answer.value) == (Outcome.BUSY, None)
 
@@ -407,18 +409,16 @@ async def test_terminate_and_quit_have_their_own_deadline(tmp_path: Path, script
 
 async def test_words_that_would_shift_the_arguments_are_not_sent(tmp_path: Path, script: Script) -> None:
     one = channel(tmp_path, script("cat"))
-    control = MpsControl(one)
-    for device in ("0 1G", "", "0\n", "GPU-x y", "-1"):
-        assert (await control.get_default_device_pinned_mem_limit(device)).outcome is Outcome.REFUSED
-    assert (await control.set_default_device_pinned_mem_limit("0", "1G 2G")).outcome is Outcome.REFUSED
-    assert (await control.set_active_thread_percentage(1, float("nan"))).outcome is Outcome.REFUSED
+    for device in ("0 ", "", "0\n", "GPU-x\ty", "-1"):
+        sent, read = await MpsControl(one).change(LEGACY.set_memory_limit(None, device, "1G"), LEGACY.priority())
+        assert {sent.outcome, read.outcome} == {Outcome.REFUSED}
     assert one.sent == 0
 
 
 async def test_what_each_method_sends(tmp_path: Path, script: Script) -> None:
     """Against the syntax that was recorded on a real daemon."""
     sent = tmp_path / "sent"
-    control = MpsControl(channel(tmp_path, script(f"cat >> {sent}; echo 100.0")))
+    control = Commands(channel(tmp_path, script(f"cat >> {sent}; echo 100.0")))
     uuid = "GPU-c6233a33-3507-69ef-fed3-0090a2cbc745"
     await control.get_server_list()
     await control.get_server_status(634)

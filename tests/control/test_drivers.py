@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from contract.commands import Commands
 
 from control.test_recordings import PARSERS
 from mpstui.control.answer import Outcome
@@ -82,7 +83,7 @@ class Recorded(ControlChannel):
         return alike.get(line, b"")
 
 
-async def everything(control: MpsControl) -> None:
+async def everything(control: Commands) -> None:
     """Each command that this program has, but quit."""
     await control.get_server_list()
     await control.get_server_status(7)
@@ -103,7 +104,7 @@ async def everything(control: MpsControl) -> None:
 @pytest.mark.parametrize("driver", NAMES)
 async def test_what_a_daemon_does_not_know_is_asked_once_and_never_again(driver: str) -> None:
     channel = Recorded(driver)
-    control = MpsControl(channel)
+    control = Commands(channel)
     await everything(control)
     first = Counter(channel.asked)
     lacks = unknown_in(driver)

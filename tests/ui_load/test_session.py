@@ -10,7 +10,7 @@ from ui.snapshots import GPU0, daemon, device, one_daemon, rich, server
 
 from mpstui.core.model import Client, Context, ProcessKey
 from mpstui.load.types import WorkerError
-from mpstui.ui.load.presets import apply, preset
+from mpstui.ui.load.presets import PRESETS, apply
 from mpstui.ui.load.session import LoadSession
 from mpstui.ui.load.setup import Setup
 
@@ -34,8 +34,11 @@ async def started(setup: Setup | None = None, backend: FakeBackend | None = None
     return session, backend.supervisors[-1]
 
 
+NAMED = {preset.id: preset for preset in PRESETS}
+
+
 def made(name: str, **changes) -> Setup:
-    return replace(apply(preset(name), Setup(), [d.uuid for d in DEVICES]), **changes)
+    return replace(apply(NAMED[name], Setup(), [d.uuid for d in DEVICES]), **changes)
 
 
 async def test_a_share_moves_by_levels_of_the_pool():

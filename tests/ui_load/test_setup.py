@@ -9,7 +9,7 @@ import pytest
 from ui.snapshots import GPU0, GPU1, PIPE, daemon, device, server, unhealthy
 
 from mpstui.core.trust import Speaker
-from mpstui.ui.load.presets import PRESETS, apply, preset
+from mpstui.ui.load.presets import PRESETS, apply
 from mpstui.ui.load.setup import (
     STEADY,
     Setup,
@@ -29,9 +29,11 @@ DEVICES = (device(0, 10), device(1, 0))
 UUIDS = [GPU0, GPU1]
 OPEN = daemon(servers=(server(active_thread_percentage=100.0),))
 
+NAMED = {preset.id: preset for preset in PRESETS}
+
 
 def made(name: str, **changes) -> Setup:
-    return replace(apply(preset(name), Setup(), UUIDS), **changes)
+    return replace(apply(NAMED[name], Setup(), UUIDS), **changes)
 
 
 def specs(setup: Setup, limit: float | None = None):
@@ -99,7 +101,7 @@ def test_each_client_has_the_priority_of_the_preset_and_no_other_preset_keeps_it
     setup = made("priority")
     assert [(spec.clients, spec.priority, spec.busy) for spec in specs(setup)] == [(1, 0, 100.0), (1, 1, 100.0)]
     assert [(spec.clients, spec.priority) for spec in specs(replace(setup, clients=4))] == [(1, 0), (3, 1)]
-    assert apply(preset("even"), setup, UUIDS).priority == ()
+    assert apply(NAMED["even"], setup, UUIDS).priority == ()
     assert {spec.priority for spec in specs(replace(setup, where="off"))} == {None}
 
 
@@ -118,23 +120,23 @@ def test_memory_of_streams_and_copies_is_told_before_they_start():
 
 
 def test_half_is_100_by_half_the_clients_and_never_over_100():
-    assert preset("half").shares(8) == (25.0,)
-    assert preset("half").shares(1) == (100.0,)
+    assert NAMED["half"].shares(8) == (25.0,)
+    assert NAMED["half"].shares(1) == (100.0,)
 
 
 def test_a_preset_keeps_what_the_user_chose_besides():
     chosen = Setup(devices=(GPU1,), memory_limit="2G", priority=(1,), seconds=30.0, where="off")
-    setup = apply(preset("30-70"), chosen, UUIDS)
+    setup = apply(NAMED["30-70"], chosen, UUIDS)
     assert (setup.devices, setup.memory_limit, setup.priority, setup.seconds) == ((GPU1,), "2G", (1,), 30.0)
     assert setup.where == "off"
 
 
 def test_after_fault_containment_the_private_daemon_is_not_kept():
-    assert apply(preset("even"), made("fault"), UUIDS).where == "on"
+    assert apply(NAMED["even"], made("fault"), UUIDS).where == "on"
 
 
 def test_without_a_daemon_a_private_one_is_offered():
-    assert apply(preset("even"), Setup(), UUIDS, has_daemon=False).where == "private"
+    assert apply(NAMED["even"], Setup(), UUIDS, has_daemon=False).where == "private"
     assert "private" in problem(Setup(), None, DEVICES)
     assert "private" in problem(Setup(), unhealthy("blocked").daemons[0], DEVICES)
     assert problem(Setup(where="private"), None, DEVICES) is None

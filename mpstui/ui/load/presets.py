@@ -158,11 +158,6 @@ PRESETS: Final = (
 )
 
 
-def preset(id: str) -> Preset:
-    """The preset of this id. Raises StopIteration where there is none."""
-    return next(p for p in PRESETS if p.id == id)
-
-
 def apply(chosen: Preset, setup: Setup, devices: Sequence[str], *, has_daemon: bool = True) -> Setup:
     """The fields as the preset has them. Limits, time, MPS off and a priority for all stay as they were chosen."""
     where = setup.where
