@@ -134,6 +134,9 @@ class MpsControl:
         if status.value == STARTING or Outcome.UNREADABLE in {sent.outcome, got.outcome}:
             sent = await self._unless_starting(await self._ask(change), server)
             got = await self._unless_starting(await self._ask(read), server)
+        elif status.outcome is Outcome.REFUSED:  # nor does the driver's daemon know the question
+            sent = await self._unless_starting(sent, server)
+            got = await self._unless_starting(got, server)
         return sent, got
 
     async def start_server(self, uid: int) -> Answer[None]:

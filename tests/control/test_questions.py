@@ -69,6 +69,21 @@ async def test_a_session_without_a_byte_is_put_again_and_never_an_answer(tmp_pat
     assert (sent.outcome, read.value, one.sent) == (Outcome.OK, 50.0, 3)
 
 
+@pytest.mark.parametrize(("percentage", "outcome"), [("", Outcome.STARTING), ("echo 25.0", Outcome.OK)])
+async def test_of_a_driver_without_a_status_the_percentage_tells_whether_a_memory_limit_was_taken(
+    tmp_path: Path, script: Script, percentage: str, outcome: Outcome
+) -> None:
+    """A memory limit is set in silence, and read back as nothing where there is none: as by a server that is starting
+    (facts 6, 45, 46)."""
+    text = f"""while read -r line; do case "$line" in
+    get_server_status*) echo 'Unknown command "get_server_status"';;
+    get_default_active*) echo 100.0;; get_active*) {percentage or ":"};;
+    esac; done"""
+    change = MpsControl(channel(tmp_path, script(text))).change
+    answers = await change(q.set_memory_limit(SERVER, "0", "0"), q.memory_limit(SERVER, "0"), SERVER)
+    assert [answer.outcome for answer in answers] == [outcome, outcome]
+
+
 async def test_a_daemon_that_is_gone_is_the_answer_to_all(tmp_path: Path, script: Script) -> None:
     one = channel(tmp_path, script("cat >/dev/null; echo Cannot find MPS control daemon process >&2; exit 1"))
     sent, read = await MpsControl(one).change(
