@@ -71,8 +71,37 @@ def test_a_user_whose_command_is_not_known_may_have_run_any_of_his_programs() ->
         ("UID 2002", None, 1, 0),
         ("carol", "gmx", 1, 0),
     ]
-    assert ranking.sentence == "In 2 of 2 faults: alice, python train.py; nobody else in more than 1."
+    assert ranking.sentence == "In 1 to 2 of 2 faults: alice, python train.py; nobody else in more than 1."
     assert any("only the user is known" in note for note in ranking.notes)
+
+
+def test_a_tie_with_one_who_was_perhaps_there_says_so() -> None:
+    ranking = rank(
+        [
+            fault(1, (11, ALICE, None), (12, BOB, "python b.py")),
+            fault(2, (21, ALICE, "python a.py"), (22, BOB, "python b.py")),
+        ]
+    )
+    assert ranking.sentence == (
+        "A tie, in up to 2 of 2 faults each: bob, python b.py; alice, python a.py; nobody else in any."
+    )
+
+
+@pytest.mark.parametrize(
+    ("there", "note"),
+    [
+        ((Suspect(4),), "At 1 fault not even the user is known of client 4."),
+        ((), "At 1 fault nothing tells which clients were there."),
+    ],
+)
+def test_of_a_fault_at_which_nobody_is_known_nobody_is_said_to_have_been_away(
+    there: tuple[Suspect, ...], note: str
+) -> None:
+    """As in a container, where control.log calls each client 0, or where the log began to be kept later."""
+    known = [fault(1, (11, BOB, "python a.py"), (12, CAROL, "gmx")), fault(2, (21, BOB, "python a.py"))]
+    ranking = rank([*known, Event("fatal_fault", 9000.0, raw="x", suspects=there)])
+    assert ranking.sentence == "In 2 of 3 faults: bob, python a.py; nobody else is known in more than 1."
+    assert note in ranking.notes
 
 
 def test_a_fault_told_twice_counts_once_and_nobody_known_is_said() -> None:

@@ -71,6 +71,11 @@ class Ranking(NamedTuple):
     """Faults with a suspect of whom not even the user is known."""
 
     @property
+    def unseen(self) -> int:
+        """Faults of which nothing tells who was there."""
+        return sum(not fault.suspects for fault in self.faults)
+
+    @property
     def leaders(self) -> tuple[Ranked, ...]:
         """Those that were at most faults; more than one is a tie."""
         best = self.ranked[0].most if self.ranked else 0
@@ -89,11 +94,14 @@ class Ranking(NamedTuple):
         if count == 1:
             return f"One fault so far; any client that was there may have made it: {who}. A second fault can tell more."
         best, rest = leaders[0].most, [each.most for each in self.ranked if each.most < leaders[0].most]
-        text = f"In {best} of {count} faults: {who}"
+        text = f"{presence(leaders[0], count).capitalize()} faults: {who}"
         if len(leaders) > 1:
-            text = f"A tie, in {best} of {count} faults each: {who}"
-        text += f"; nobody else in more than {max(rest)}." if rest else "; nobody else in any."
-        if best < count:
+            least = "up to " if any(each.perhaps for each in leaders) else ""
+            text = f"A tie, in {least}{best} of {count} faults each: {who}"
+        blind = self.strangers or self.unseen  # whoever is not known may have been there
+        text += "; nobody else is known in " if blind else "; nobody else in "
+        text += f"more than {max(rest)}." if rest else "any."
+        if best < count and not blind:
             text += " Nobody was there each time: there may be more than one cause."
         return text
 
@@ -110,6 +118,8 @@ class Ranking(NamedTuple):
             ]
             who = client_pids(sorted(dict.fromkeys(unknown)))
             out.append(f"At {plural(self.strangers, 'fault')} not even the user is known of {who}.")
+        if self.unseen:
+            out.append(f"At {plural(self.unseen, 'fault')} nothing tells which clients were there.")
         if self.faults:
             out.append("To have been there is no proof.")
         return tuple(out)

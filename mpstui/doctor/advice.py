@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from mpstui.core.gain import gain_of
-from mpstui.core.model import Daemon, Device, Event
+from mpstui.core.model import Daemon, Device
+from mpstui.core.suspects import rank
 from mpstui.core.text import client_pids, plural, printable
 from mpstui.doctor.types import Facts, Finding, Verdict, subject_of
 
@@ -119,26 +120,14 @@ def repeated_faults(facts: Facts) -> Iterator[Finding]:
     """Who was there at each of several fatal faults: with busy neighbours the log's own word is none (fact 36)."""
     faults = [event for event in facts.snapshot.events if event.kind == "fatal_fault"]
     for pipe_dir in dict.fromkeys(event.pipe_dir for event in faults):
-        mine = [event for event in faults if event.pipe_dir == pipe_dir]
-        if len(mine) < REPEATED:
+        ranking = rank(event for event in faults if event.pipe_dir == pipe_dir)
+        if len(ranking.faults) < REPEATED:
             continue
-        always = set.intersection(*map(_programs, mine))
         daemon = next((d for d in facts.snapshot.daemons if d.pipe_dir == pipe_dir), None)
         subject = "daemon" if daemon is None or daemon.pid is None else f"daemon {daemon.pid}"
-        who = "; ".join(sorted(always)[:4])
-        text = f"{len(mine)} fatal faults are in its history"
-        text += f", and each time there was a client of: {who}" if who else ", and no program was there each time"
-        yield Finding("repeated", "warning", subject, text, "See mpstui suspects; run that program alone, in memcheck.")
-
-
-def _programs(fault: Event) -> set[str]:
-    """Whose clients had a context there: user and command, which is cut as in the sentence of an event."""
-    found = ((s.user or str(s.uid), s.command) for s in fault.suspects if s.command)
-    return {f"{user}, {_cut(command)}" for user, command in found if command is not None}
-
-
-def _cut(command: str, most: int = 40) -> str:
-    return command if len(command) <= most else command[: most - 1].rstrip() + "…"
+        text = f"{len(ranking.faults)} fatal faults are in its history. {ranking.sentence}"
+        remedy = "See mpstui suspects; run those that it names one at a time, each alone in a daemon of its own."
+        yield Finding("repeated", "warning", subject, text, remedy)
 
 
 def gain(facts: Facts) -> Iterator[Finding]:

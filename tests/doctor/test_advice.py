@@ -81,9 +81,9 @@ def test_a_program_under_a_debugger_waits_for_the_clients() -> None:
     assert alone.verdict == "ok"
 
 
-def fault(*suspects: tuple[str, str], pipe_dir: Path = PIPE) -> Event:
-    there = tuple(Suspect(number, 0, user, command) for number, (user, command) in enumerate(suspects))
-    return Event("fatal_fault", 1.0, pipe_dir, suspects=there)
+def fault(*suspects: tuple[str, str | None], pipe_dir: Path = PIPE, when: float = 1.0) -> Event:
+    there = tuple(Suspect(number, None, user, command) for number, (user, command) in enumerate(suspects))
+    return Event("fatal_fault", when, pipe_dir, suspects=there)
 
 
 def with_events(*events: Event) -> Facts:
@@ -95,11 +95,13 @@ def with_events(*events: Event) -> Facts:
 def test_who_was_there_at_each_of_several_faults() -> None:
     bad, good = ("bob", "python bad.py"), ("eve", "python good.py")
     assert list(advice.repeated_faults(with_events(fault(bad, good)))) == []
-    (found,) = advice.repeated_faults(with_events(fault(bad, good), fault(bad)))
+    (found,) = advice.repeated_faults(with_events(fault(bad, good), fault(bad, when=2.0)))
     assert (found.verdict, found.subject) == ("warning", "daemon 480")
-    assert found.evidence.endswith("each time there was a client of: bob, python bad.py")
-    (nobody,) = advice.repeated_faults(with_events(fault(bad), fault(good)))
-    assert nobody.evidence.endswith("no program was there each time")
+    assert "In 2 of 2 faults: bob, python bad.py; nobody else in more than 1." in found.evidence
+    (nobody,) = advice.repeated_faults(with_events(fault(bad), fault(good, when=2.0)))
+    assert "Nobody was there each time" in nobody.evidence
+    (perhaps,) = advice.repeated_faults(with_events(fault(("bob", None)), fault(bad, good, when=2.0)))
+    assert "In 1 to 2 of 2 faults: bob, python bad.py" in perhaps.evidence, "the screen Suspects says the same"
     elsewhere = fault(bad, pipe_dir=Path("/tmp/mps_1"))
     assert list(advice.repeated_faults(with_events(fault(bad), elsewhere))) == []
 
