@@ -559,6 +559,7 @@ def _is_decimal(text: bytes) -> bool:
 _CLIENT_CONTEXT: Final = pattern(rb"\{(?:PID: )?(-?\d{1,10}), (?:Context(?: ID)?: )?(\d{1,10})\}")
 _PROCESS_GONE: Final = pattern(rb"Client process (\d{1,10}) disconnected")
 _UUID: Final = pattern(rb"\(uuid ([A-Za-z0-9-]{1,64})\) is associated")
+_TORN_DOWN: Final = pattern(rb"process (\d{1,10}) will be torn down")
 _ON_DEVICE: Final = pattern(rb" on device (\d{1,4}) to be torn down")
 _PERCENTAGE: Final = pattern(rb"(?:Active Threads Percentage|activeThreadsPercentage) set to (\d{1,3}(?:\.\d{1,6})?)")
 _MEMORY: Final = pattern(rb"Device pinned memory limit for device (\S{1,64}) set to 0x([0-9a-fA-F]{1,16}) bytes")
@@ -632,6 +633,7 @@ class _Fault:
         self.line = line
         self.named: list[int] = []
         self.clients: list[int] = []
+        """Whom the log says that it takes."""
         self.contexts: list[str] = []
         self.devices: list[str] = []
         self.handled = False
@@ -643,7 +645,7 @@ class _Fault:
         """Without a ``pid``: whom the log names is not who it was (fact 36), and after a trap it names nobody (37)."""
         values = {
             "named": " ".join(map(str, self.named)),
-            "clients": " ".join(map(str, self.clients)),
+            "clients": " ".join(map(str, self.lost)),
             "contexts": " ".join(self.contexts),
         }
         values = {name: value for name, value in values.items() if value or name == "named"}
@@ -651,11 +653,16 @@ class _Fault:
             self.line, "fatal_fault", self._told(), server=self.line.pid, devices=tuple(self.devices), values=values
         )
 
+    @property
+    def lost(self) -> list[int]:
+        """Whom it takes, those that the log names first. Whom it only names is none of them, unless it lists nobody."""
+        return sorted(self.clients, key=lambda pid: pid not in self.named) or self.named
+
     def _told(self) -> str:
         where = f" on {nouns(len(self.devices), 'device')} {listed(self.devices)}" if self.devices else ""
         text = f"fatal GPU fault{where}"
-        if self.clients:
-            text += f"; {_whom(self.clients)} lost"
+        if self.lost:
+            text += f"; {_whom(self.lost)} lost"
         if self.named:
             return f"{text}; server.log names {_whom(self.named)}, which is not proof"
         return f"{text}; server.log names no client"
@@ -1032,10 +1039,7 @@ class ServerLines:
             return not again
         fault.listing = None
         if found and (b"fatal GPU error" in text or b"torn down" in text):
-            pid = int(found[1])
-            _add(fault.clients, pid)
-            if b"fatal GPU error" in text:
-                _add(fault.named, pid)
+            _add(fault.named if b"fatal GPU error" in text else fault.clients, int(found[1]))
             if device := _ON_DEVICE.search(text):
                 _add(fault.devices, device[1].decode())
             return True
@@ -1045,6 +1049,8 @@ class ServerLines:
         if text.startswith(b"The following client"):
             fault.listing = fault.clients
             return True
+        if found := _TORN_DOWN.search(text):
+            _add(fault.clients, int(found[1]))
         return b"torn down" in text or b"reset" in text
 
 

@@ -226,7 +226,7 @@ class DaemonState:
         """Every client that may have made a fault that is just being told: those that it takes, those that had a
         context on a device of theirs then or just before (one killed while busy is a cause, fact 17); where the log
         tells of none that it takes, all that have a context. Whom it names is not followed (fact 36)."""
-        hit = _pids(event.values, "clients") | _pids(event.values, "named")
+        hit = _pids(event.values, "clients")
         server = self.servers.get(event.server_pid or 0)
         if server is None:
             return tuple(sorted(hit))
@@ -558,8 +558,7 @@ def _fatal_fault(state: DaemonState, event: Event, now: float) -> list[Event]:
     if server is None:
         return []
     suspects = state.suspects(event)
-    affected = _pids(event.values, "clients") | _pids(event.values, "named")
-    named = tuple(pid for pid in event.named if pid in affected)
+    affected, named = _pids(event.values, "clients"), event.named
     server.status = "FAULT"
     # Whoever is hit is a client, though its start was not in the log; one that has just ended is none any more.
     for pid in affected - server.clients.keys() - server.departed.keys():

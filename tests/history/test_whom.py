@@ -131,3 +131,20 @@ def test_suspects_are_all_that_were_on_the_devices_and_nobody_else():
     (fault,) = [e for e in shot(node, "21:29:31")[0].events if e.kind == "fatal_fault"]
     assert (fault.named, [s.pid for s in fault.suspects]) == ((10,), [10, 11, 14])
     assert fault.pid is None
+
+
+def test_a_client_that_is_named_and_was_not_there_is_neither_lost_nor_a_suspect():
+    """The log's word is shown as its word. The fault is over when those have ended that the log says it takes."""
+    raw = ["Device X (uuid GPU-a) is associated", "Status of client {PID: 11, Context ID: 1} is ACTIVE"]
+    raw += [
+        "Client {PID: 99, Context: 1} encountered a fatal GPU error.",
+        "Server is handling a fatal GPU error.",
+        "All clients belonging to error trigging process 11 will be torn down",
+        "Client {PID: 11, Context ID: 1} on the error-trigging process 11 to be torn down",
+    ]
+    node = fold("21:29:30.000", server=server(*raw, "Client process 11 disconnected"))
+    events = shot(node, "21:29:31")[0].events
+    (fault,) = [e for e in events if e.kind == "fatal_fault"]
+    assert fault.detail == "fatal GPU fault; client 11 lost; server.log names client 99, which is not proof"
+    assert (fault.named, [s.pid for s in fault.suspects]) == ((99,), [11])
+    assert [e.kind for e in events][-1] == "server_recovered"
