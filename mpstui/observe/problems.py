@@ -291,7 +291,8 @@ def _answer_condition(
     """By how the last command ended."""
     outcome, message = probe.outcome, probe.message
     if outcome is Outcome.HELD:
-        return condition.held(probe.holder, message, state.session_since, moment)
+        opened = state.session_since  # one that was opened after the last command was not in its way
+        return condition.held(probe.holder, message, None if (opened or 0.0) > probe.time else opened, moment)
     if outcome is Outcome.BUSY and (moment.answered is None or probe.time - moment.answered >= _LATELY):
         return condition.busy(message, moment)
     if outcome is Outcome.BLOCKED:

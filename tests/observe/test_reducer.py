@@ -37,6 +37,7 @@ from mpstui.observe.problems import find_problems
 from mpstui.observe.reducer import NodeState, Watching
 from mpstui.observe.sources import NvmlSample, ProcessFacts
 from tests.observe.replay import DATA, PIPE, at, events, fold, lines, running, shot
+from tests.observe.test_logparse import control
 
 UUID = "GPU-c6233a33-3507-69ef-fed3-0090a2cbc745"
 COMMANDS = {kind: lines(DATA / f"h100/commands-{kind}.log") for kind in ("control", "server")}
@@ -435,6 +436,14 @@ def test_held_names_the_holder_and_comes_back():
     assert len(daemon.servers[0].clients) == 3
     node.set_probe(PIPE, Answer("ps", Outcome.OK), 6.0)
     assert node.snapshot(6.0).daemons[0].health == "ok"
+
+
+def test_held_since_is_of_the_session_that_was_in_the_way_and_of_none_that_came_later():
+    node = fold("21:25:00.000", control=control("NEW UI", clock="21:24:50.000"))
+    node.set_probe(PIPE, Answer("ps", Outcome.HELD), at("21:25:00"))
+    assert shot(node, "21:25:00")[1].condition.since == at("21:24:50")
+    fold("21:25:02.000", control=control("UI closed", "NEW UI", clock="21:25:01.000"), node=node)
+    assert (shot(node, "21:25:02")[1].health, shot(node, "21:25:02")[1].condition.since) == ("held", None)
 
 
 @pytest.mark.parametrize("state", ["stale", "absent", "unusable"])
