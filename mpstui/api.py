@@ -878,12 +878,13 @@ class Events(Iterator[Event]):
 
     def __init__(self, logs: NodeLogs, since: float | None, follow: bool) -> None:
         self._logs = logs
+        self._all = since is None and not follow
         self._told = self._read(time.time() if follow and since is None else since, follow)
 
     @property
     def trouble(self) -> tuple[str, ...]:
-        """Why some of the logs could not be read."""
-        return self._logs.trouble
+        """Why some of the logs could not be read; where all events are asked for, those that are compressed too."""
+        return self._logs.trouble + (self._logs.left_out if self._all else ())
 
     def told(self) -> Iterator[tuple[Event, Path | None] | None]:
         """Each event as its log tells it, with its daemon's pipe directory; and None whenever there is no more at

@@ -13,7 +13,11 @@ from mpstui.core.late import pattern
 from mpstui.observe.trusted import Owners, UnreadableLogError, open_log
 
 BLOCK: Final = 1 << 18
-_ROTATED: Final = pattern(r"\.([0-9]{1,4})")
+_ROTATED: Final = pattern(
+    r"(?:\.(?P<number>[0-9]{1,4})|-(?P<date>[0-9]{8}(?:[0-9]{2})?)(?:-(?P<second>[0-9]{1,12}))?)"
+    r"(?P<packed>\.(?:gz|bz2|xz|zst|lz4|Z))?"
+)
+"""As logrotate names them: by number, or by date (``dateext``)."""
 _MANY: Final = 64
 _PROBE: Final = 1 << 16
 _PIECES: Final = 4096
@@ -21,7 +25,8 @@ _PIECES: Final = 4096
 
 
 class LogFile:
-    """``control.log`` with ``control.log.1``, ``.2``, … before it, oldest first. To be closed.
+    """``control.log`` with ``control.log.1``, ``.2``, … or ``control.log-20261120``, … before it, oldest first. To be
+    closed.
 
     ``owners`` as for ``open_log``. Raises UnreadableLogError where the newest cannot be read; a predecessor that cannot
     be is left out. Offsets count through all of them, in bytes.
@@ -35,12 +40,15 @@ class LogFile:
         self.size = 0
         self.uid = 0
         """Whose the newest is, and so what it says."""
-        older = sorted(_predecessors(path), reverse=True)[-_MANY:]
-        for number, part in (*older, (0, path)):
+        found = sorted(_predecessors(path))
+        self.packed = tuple(part.name for _, packed, part in found if packed)
+        """Names of predecessors that are compressed, which are not read."""
+        older = [part for _, packed, part in found if not packed]
+        for part in (*older[-_MANY:], path):
             try:
                 fd = open_log(part, owners)
             except UnreadableLogError:
-                if number == 0:
+                if part is path:
                     self.close()
                     raise
                 continue
@@ -169,11 +177,13 @@ def _written(fd: int) -> Iterator[tuple[int, int]]:
             yield 0, end
 
 
-def _predecessors(path: Path) -> Iterator[tuple[int, Path]]:
+def _predecessors(path: Path) -> Iterator[tuple[tuple[int, str, int], bool, Path]]:
+    """Each with what puts them into the order of time, and whether it is compressed."""
     try:
         names = os.listdir(path.parent)
     except OSError:
         return
     for name in names:
         if name.startswith(path.name) and (found := _ROTATED.fullmatch(name[len(path.name) :])):
-            yield int(found[1]), path.parent / name
+            order = (1, "", -int(found["number"])) if found["number"] else (0, found["date"], int(found["second"] or 0))
+            yield order, found["packed"] is not None, path.parent / name

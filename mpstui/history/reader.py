@@ -116,6 +116,8 @@ class LogHistory(Telling):
             self._parsers.setdefault(name, _parser(_kind(name)))
         if not self._files:
             raise errors[0]
+        self.packed = tuple(name for _, file in sorted(self._files.items()) for name in file.packed)
+        """Older logs that are compressed, which are not read."""
         others = {file.uid for file in self._files.values()} - {0, os.geteuid()}
         self._teller = min(others) if others and owners is not None else None
 

@@ -12,6 +12,7 @@ from folders import leave_logs
 
 from mpstui.control.grammar import ControlLines, LogParser, ServerLines
 from mpstui.history.files import BLOCK, LogFile
+from mpstui.history.node import LogPlace, NodeLogs
 from mpstui.history.postmortem import state_at
 from mpstui.history.reader import LogHistory
 from mpstui.history.times import local_text, parse_time
@@ -153,17 +154,35 @@ def test_from_a_time_on_behind_what_has_no_times(tmp_path, monkeypatch, hole):
         file.close()
 
 
-def test_rotated_logs_are_read_before_the_newest(logs):
+@pytest.mark.parametrize(
+    ("older", "old"), [(".2", ".1"), (".1", ".0"), ("-20261119", "-20261120"), ("-2026112021-1795209000", "-20261121")]
+)
+def test_rotated_logs_are_read_before_the_newest(logs, older, old):
     whole = read(logs)
     for kind in ("control", "server"):
         raw = (logs / f"{kind}.log").read_bytes().splitlines(keepends=True)
         third = len(raw) // 3
-        for name, part in ((f"{kind}.log.2", raw[:third]), (f"{kind}.log.1", raw[third : 2 * third])):
+        for name, part in ((f"{kind}.log{older}", raw[:third]), (f"{kind}.log{old}", raw[third : 2 * third])):
             (logs / name).write_bytes(b"".join(part))
         (logs / f"{kind}.log").write_bytes(b"".join(raw[2 * third :]))
     (logs / "control.log.bak").write_bytes(b"not one of them\n")
+    (logs / "control.log-2026112").write_bytes(b"nor this\n")
     assert read(logs) == whole
     assert read(logs, at("21:29:12")) == [event for event in whole if event.time >= at("21:29:12")]
+
+
+def test_compressed_logs_are_not_read_and_that_is_said_where_all_is_asked_for(logs):
+    """“All faults in the logs” would be a false word otherwise."""
+    for name in ("server.log.2.gz", "server.log-20261101.xz", "control.log.3.gz", "notes.gz"):
+        (logs / name).write_bytes(b"\x1f\x8b")
+    opened = NodeLogs([LogPlace(logs, None)])
+    try:
+        assert opened.trouble == ()
+        (said,) = opened.left_out
+        assert "control.log.3.gz, server.log-20261101.xz, server.log.2.gz" in said
+        assert "compressed" in said
+    finally:
+        opened.close()
 
 
 @pytest.mark.parametrize(
