@@ -9,6 +9,7 @@ import shutil
 import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -104,7 +105,7 @@ def examine_logs(snapshot: Snapshot, log_dir: Path, faults: Sequence[float]) -> 
 
     ``faults``: when fatal faults happened in them, seconds since the epoch.
     """
-    logs = tuple(_log(log_dir / name, None) for name in _LOGS if is_there(log_dir / name))
+    logs = tuple(replace(_log(log_dir / name, None), free=None) for name in _LOGS if is_there(log_dir / name))
     facts = Facts(snapshot, BinaryFacts(None), logs=logs)
     found = [*setup.logs(facts), *sharing.past_faults(faults, path_text(log_dir)), *sharing.users(facts)]
     found += [finding for finding in sharing.from_status(facts) if finding.check in {"starting", "faults"}]

@@ -168,7 +168,8 @@ def logs(facts: Facts) -> Iterator[Finding]:
             yield Finding("logs", "warning", subject, log.trouble, remedy)
             continue
         rate = "" if log.bytes_per_hour is None else f", {format_size(int(log.bytes_per_hour))} an hour lately"
-        text = f"{format_size(log.size)}{rate}, {format_size(log.free)} left on its file system"
+        text = f"{format_size(log.size)}{rate}"
+        text += "" if log.free is None else f", {format_size(log.free)} left on its file system"
         slow = "Find who asks the daemon so often (events --kind command), and rotate the log (copytruncate)."
         if log.free is not None and log.bytes_per_hour and log.free < log.bytes_per_hour * 24:
             yield Finding("logs", "error", subject, f"{text}: full in less than a day", slow)

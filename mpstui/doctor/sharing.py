@@ -34,7 +34,7 @@ _FROM_STATUS: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
         ),
         "daemons answer",
     ),
-    "starting": (("server_start",), "no server is seen to have ended before it was ready"),
+    "starting": (("server_start",), "no server is seen to fail to start"),
     "faults": (("fault", "lost", "terminated"), "no client that is there has lost its contexts"),
     "contexts": (("device_full", "device_nearly_full"), "each device has contexts left"),
     "outside": (("outside",), "no process computes without MPS"),

@@ -219,6 +219,7 @@ def test_doctor_examines_the_logs_that_it_is_given(capsys, logs, form, monkeypat
     assert str(logs / "server.log") in out
     assert "the last on 2026-11-20 21:2" in out
     assert "its logs alone were examined" in out
+    assert "file system" not in out, "how much room is left here says nothing of the node that wrote them"
     for word in ("NVML", "/dev/shm", "nvidia-cuda-mps-control"):
         assert word not in out
     if form:
