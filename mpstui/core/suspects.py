@@ -94,7 +94,7 @@ class Ranking(NamedTuple):
         if count == 1:
             return f"One fault so far; any client that was there may have made it: {who}. A second fault can tell more."
         best, rest = leaders[0].most, [each.most for each in self.ranked if each.most < leaders[0].most]
-        text = f"{presence(leaders[0], count).capitalize()} faults: {who}"
+        text = f"{leaders[0].presence.capitalize()} faults: {who}"
         if len(leaders) > 1:
             least = "up to " if any(each.perhaps for each in leaders) else ""
             text = f"A tie, in {least}{best} of {count} faults each: {who}"
