@@ -585,6 +585,7 @@ class Recorder:
         self._packer = zlib.compressobj(6, zlib.DEFLATED, -15)
         self._check = self._lines = self._size = self._told = 0
         self._waiting: list[bytes] = []
+        self._waits = 0
         self._flushed = 0.0
         self.trouble: str | None = None
 
@@ -625,6 +626,9 @@ class Recorder:
         self._lines += 1
         self._told += len(line)
         self._waiting.append(line)
+        self._waits += len(line)
+        if self._waits >= _PIECE:  # as a log's history is told, all at once
+            self._pack(zlib.Z_NO_FLUSH)
 
     def flush(self) -> None:
         """What was told so far can be read."""
@@ -635,7 +639,7 @@ class Recorder:
         self._sink.end(self._head)
 
     def _pack(self, how: int) -> None:
-        lines, self._waiting = b"".join(self._waiting), []
+        lines, self._waiting, self._waits = b"".join(self._waiting), [], 0
         self._check = zlib.crc32(lines, self._check)
         packed = self._packer.compress(lines) + self._packer.flush(how)
         self._size += len(packed)
