@@ -151,29 +151,34 @@ def _run(arguments: Sequence[str]) -> int:
     if options.command in planning.COMMANDS:
         return planning.dispatch(options, _node)
     with _node(options) as pipe_dirs:
-        if options.command in _FOLLOWING or getattr(options, "watch", False):
-            return _following(options, pipe_dirs)
-        if getattr(options, "health", False):
-            return _health(options, pipe_dirs)
-        if options.command is None:
-            from mpstui.cli.screen import run_screen
+        return _on_node(options, pipe_dirs)
 
-            return run_screen(options, pipe_dirs)
-        if wants_past(options):
-            from mpstui.cli.status import print_past
 
-            return print_past(options, pipe_dirs)
-        if options.command == "status":
-            from mpstui.cli.status import print_status
+def _on_node(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
+    """What looks at a node, or changes it."""
+    if options.command in _FOLLOWING or getattr(options, "watch", False):
+        return _following(options, pipe_dirs)
+    if getattr(options, "health", False):
+        return _health(options, pipe_dirs)
+    if options.command is None:
+        from mpstui.cli.screen import run_screen
 
-            return print_status(options, pipe_dirs)
-        if options.command in {"load", "experiment"}:
-            return asyncio.run(_load(options, pipe_dirs))
-        if (operation := _chosen(options)) is not None:
-            from mpstui.cli.change import change
+        return run_screen(options, pipe_dirs)
+    if wants_past(options):
+        from mpstui.cli.status import print_past
 
-            return change(operation, options, pipe_dirs)
-        return _LOOKS.get(options.command, _doctor)(options, pipe_dirs)
+        return print_past(options, pipe_dirs)
+    if options.command == "status":
+        from mpstui.cli.status import print_status
+
+        return print_status(options, pipe_dirs)
+    if options.command in {"load", "experiment"}:
+        return asyncio.run(_load(options, pipe_dirs))
+    if (operation := _chosen(options)) is not None:
+        from mpstui.cli.change import change
+
+        return change(operation, options, pipe_dirs)
+    return _LOOKS.get(options.command, _doctor)(options, pipe_dirs)
 
 
 def _tour(options: argparse.Namespace) -> int:

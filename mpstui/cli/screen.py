@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING, Final
 from mpstui import api
 from mpstui.cli.arguments import FLEET_VARIABLE
 from mpstui.cli.output import complain
-from mpstui.config import ScreenMemory, config_dir, load_config, load_themes, state_folder, terminal_problem
+from mpstui.config import (
+    CommandSpec,
+    Config,
+    ScreenMemory,
+    config_dir,
+    load_config,
+    load_themes,
+    state_folder,
+    terminal_problem,
+)
 from mpstui.core.model import Snapshot
 from mpstui.core.text import path_text
 from mpstui.operations.types import ExitStatus
@@ -93,18 +102,8 @@ def run_screen(options: argparse.Namespace, pipe_dirs: tuple[Path, ...], tour: T
         messages += [*broken, *more]
         themes = build_themes(specs)
         theme = choose_theme(wanted, os.environ)
-        keys = dict(config.keys)
-        if keys:
-            from mpstui.ui.keymap import places, resolve
-
-            keys, unheeded = resolve(keys, places())
-            messages += unheeded
-        commands = list(config.commands)
-        if commands:
-            from mpstui.ui.keymap import places, usable
-
-            commands, unheeded = usable(commands, keys, places())
-            messages += unheeded
+        keys, commands, unheeded = _settled(config)
+        messages += unheeded
         demo = bool(getattr(options, "demo", False))
         make: Callable[..., MpsTuiApp] = MpsTuiApp
         if tour is not None:
@@ -138,6 +137,18 @@ def run_screen(options: argparse.Namespace, pipe_dirs: tuple[Path, ...], tour: T
         app.fleet = os.environ.pop(FLEET_VARIABLE, "") == "1"  # and of no program that is started from here
         app.commands = commands
         return app.run(mouse=app.mouse) or 0
+
+
+def _settled(config: Config) -> tuple[dict[str, str], list[CommandSpec], list[str]]:
+    """The user's keys and commands that can be had, and what is to be said of the others."""
+    if not config.keys and not config.commands:
+        return {}, [], []  # without the screens, all of which are imported to look for clashes
+    from mpstui.ui.keymap import places, resolve, usable
+
+    there = places()
+    keys, unheeded = resolve(dict(config.keys), there)
+    commands, more = usable(list(config.commands), keys, there)
+    return keys, commands, [*unheeded, *more]
 
 
 def nobody_runs(snapshot: Snapshot | None) -> bool:

@@ -382,27 +382,8 @@ class ControlLines:
             return []
         if found := _NEW_CLIENT.match(text):
             return self._client(line, int(found[1]), int(found[2]), found[3])
-        if found := _WAITING.match(text):
-            server = int(found[1])
-            if server == self._waiting:
-                return []
-            self._waiting = server
-            detail = f"server {server} is to shut down and waits for its clients"
-            return [make_event(line, "server_shutdown_waiting", detail, server=server)]
-        if found := _STARTING.match(text):
-            server, uid = self._starting, _ = int(found[1]), int(found[2])
-            detail = f"server {server} is starting for user {uid}"
-            return [make_event(line, "server_starting", detail, server=server, uid=uid)]
-        if found := _READY.match(text):
-            self._starting = None
-            return [make_event(line, "server_ready", f"server {int(found[1])} is ready", server=int(found[1]))]
-        if found := _EXITED.match(text):
-            server, self._waiting, self._starting = int(found[1]), None, None
-            detail = f"server {server} exited with status {found[2].decode()}"
-            return [make_event(line, "server_exited", detail, server=server, values={"status": found[2].decode()})]
-        if found := _FORCED.match(text):
-            detail = f"server {int(found[1])} is being shut down by force"
-            return [make_event(line, "server_shutdown_waiting", detail, server=int(found[1]), values={"force": "1"})]
+        if (told := self._server_line(line, text)) is not None:
+            return told
         if text.startswith(_STARTING_DAEMON) or text == _START:
             self._waiting, self._starting, self._command, self._session = None, None, None, False
             self.unknown = line.pid, frozenset()
@@ -424,6 +405,31 @@ class ControlLines:
         if self._command is not None:
             return []  # the answer to a plain question
         return _busy(line) if text.endswith(b"<busy>") else unknown(line)
+
+    def _server_line(self, line: LogLine, text: bytes) -> list[Event] | None:
+        """Of a server that starts, is ready, is to go or has gone; None of anything else."""
+        if found := _WAITING.match(text):
+            server = int(found[1])
+            if server == self._waiting:
+                return []
+            self._waiting = server
+            detail = f"server {server} is to shut down and waits for its clients"
+            return [make_event(line, "server_shutdown_waiting", detail, server=server)]
+        if found := _STARTING.match(text):
+            server, uid = self._starting, _ = int(found[1]), int(found[2])
+            detail = f"server {server} is starting for user {uid}"
+            return [make_event(line, "server_starting", detail, server=server, uid=uid)]
+        if found := _READY.match(text):
+            self._starting = None
+            return [make_event(line, "server_ready", f"server {int(found[1])} is ready", server=int(found[1]))]
+        if found := _EXITED.match(text):
+            server, self._waiting, self._starting = int(found[1]), None, None
+            detail = f"server {server} exited with status {found[2].decode()}"
+            return [make_event(line, "server_exited", detail, server=server, values={"status": found[2].decode()})]
+        if found := _FORCED.match(text):
+            detail = f"server {int(found[1])} is being shut down by force"
+            return [make_event(line, "server_shutdown_waiting", detail, server=int(found[1]), values={"force": "1"})]
+        return None
 
     def _client(self, line: LogLine, pid: int, uid: int, what: bytes) -> list[Event]:
         if what.startswith(b"Server already exists"):

@@ -196,12 +196,7 @@ class KernelWorker:
         turns = self._turns(share)
         fault_due = self.started + FAULT_SECONDS if self.order.kernel == "illegal" else None
         while not self._over() and (amount is None or self.done < amount):
-            target = share
-            for message in self.channel.take():
-                if message["type"] == "share":
-                    target = self._choose(message, target)
-                elif message["type"] == "fault":
-                    fault_due = 0.0
+            target, fault_due = self._told(share, fault_due)
             if target is not share:
                 while under_way:
                     self._finish(under_way.popleft())
@@ -233,6 +228,15 @@ class KernelWorker:
         self._report(works, time.monotonic())
         for work in works:
             work.leave()
+
+    def _told(self, share: ContextShare, fault_due: float | None) -> tuple[ContextShare, float | None]:
+        """The share that is wanted now, and when a fault is due."""
+        for message in self.channel.take():
+            if message["type"] == "share":
+                share = self._choose(message, share)
+            elif message["type"] == "fault":
+                fault_due = 0.0
+        return share, fault_due
 
     def _change(self, works: list[Workload], target: ContextShare, room: ContextShare) -> ContextShare:
         """To another context of the pool, with the memory of the workloads. ``room``: for what share they are made."""

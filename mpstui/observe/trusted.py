@@ -162,14 +162,7 @@ def _walk(path: Path, held: ExitStack, owners: Collection[int] | None, make: boo
                 names.pop()
             continue
         place = Path(os.fsdecode(b"/".join((*names, name)).replace(b"//", b"/")))
-        try:
-            fd = os.open(name, _LOOK, dir_fd=way[-1])
-        except FileNotFoundError:
-            if not make:
-                raise
-            with suppress(FileExistsError):  # made meanwhile: by whom is looked at next
-                os.mkdir(name, 0o700, dir_fd=way[-1])
-            fd = os.open(name, _LOOK, dir_fd=way[-1])
+        fd = _entry(name, way[-1], make)
         held.callback(os.close, fd)
         found = os.fstat(fd)
         link = stat.S_ISLNK(found.st_mode)
@@ -191,6 +184,19 @@ def _walk(path: Path, held: ExitStack, owners: Collection[int] | None, make: boo
             way, names = way[:1], names[:1]
         rest = [part for part in target.split(b"/") if part not in {b"", b"."}] + rest
     return way, frozenset(steered)
+
+
+def _entry(name: bytes, above: int, make: bool) -> int:
+    """A descriptor of what has that name in the directory ``above``, a link itself; with ``make`` a directory that is
+    made where there is nothing."""
+    try:
+        return os.open(name, _LOOK, dir_fd=above)
+    except FileNotFoundError:
+        if not make:
+            raise
+    with suppress(FileExistsError):  # made meanwhile: by whom is looked at next
+        os.mkdir(name, 0o700, dir_fd=above)
+    return os.open(name, _LOOK, dir_fd=above)
 
 
 def _judge(place: Path, fd: int, found: os.stat_result, owners: Collection[int]) -> None:

@@ -107,11 +107,7 @@ def _serve(pipe_dir: str, log_dir: str, report: int, args: list[str]) -> int:
         listeners = _make_files(pipe_dir, driver.pid_file)
     except (OSError, ValueError) as error:
         return fail(f"Cannot start the simulated daemon: {error.strerror if isinstance(error, OSError) else error}")
-    wakeup, wake = os.pipe()
-    os.set_blocking(wake, False)
-    signal.set_wakeup_fd(wake)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: None)
+    wakeup = _wakeup()
     rename([b"nvidia-cuda-mps-control", *(arg.encode() for arg in args)])
     logs.control("Starting control daemon using socket " + os.path.join(pipe_dir, "control"))
     logs.control("To connect CUDA applications to this daemon, set env CUDA_MPS_PIPE_DIRECTORY=" + pipe_dir)
@@ -132,6 +128,16 @@ def _serve(pipe_dir: str, log_dir: str, report: int, args: list[str]) -> int:
     os.close(lock)
     goodbye()
     return 0
+
+
+def _wakeup() -> int:
+    """What can be read where a signal has come."""
+    wakeup, wake = os.pipe()
+    os.set_blocking(wake, False)
+    signal.set_wakeup_fd(wake)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: None)
+    return wakeup
 
 
 def _make_folder(place: str) -> None:

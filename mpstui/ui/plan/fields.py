@@ -202,16 +202,7 @@ class PlanFields(Form):
         draft = self.draft
         match row.id:
             case "device":
-                device = next((d for d in self._devices if d.uuid == draft.device), None)
-                if device is None:
-                    return "none known", "dim"
-                index, many = "?" if device.index is None else device.index, len(self._devices)
-                name = (device.name or "").removeprefix("NVIDIA ")
-                named = f"GPU {index}{f' of {many}' if many > 1 else ''}  {name}"
-                if not self.undecided:
-                    return named, "text"
-                told = f"▲ {named}, the first: ← →"  # the sign alone where the words would be cut
-                return told if cell_len(told) <= self.room else f"▲ {named}", "warn"
+                return self._device()
             case "by":
                 return {"user": "by user", "command": "by command", "client": "each client"}[draft.by], "bold"
             case "patterns":
@@ -235,3 +226,15 @@ class PlanFields(Form):
                 return ", ".join(limit_text(limit) for limit in draft.limits), "text"
             case _:
                 return f"{draft.contexts} each", "text"
+
+    def _device(self) -> tuple[str, str]:
+        device = next((d for d in self._devices if d.uuid == self.draft.device), None)
+        if device is None:
+            return "none known", "dim"
+        index, many = "?" if device.index is None else device.index, len(self._devices)
+        name = (device.name or "").removeprefix("NVIDIA ")
+        named = f"GPU {index}{f' of {many}' if many > 1 else ''}  {name}"
+        if not self.undecided:
+            return named, "text"
+        told = f"▲ {named}, the first: ← →"  # the sign alone where the words would be cut
+        return told if cell_len(told) <= self.room else f"▲ {named}", "warn"
