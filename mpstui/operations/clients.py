@@ -223,6 +223,7 @@ class TerminateAndKill(TerminateClient):
 
     id = "terminate_and_kill"
     title = "Terminate + kill"
+    brief = "+ kill"
     key = "K"
     help = "End the GPU work of the chosen clients, then their processes: SIGTERM, grace, SIGKILL"
     verb = Verb(("terminate",), "then end its process: SIGTERM, grace, SIGKILL", flag="--kill")

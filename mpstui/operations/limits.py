@@ -345,6 +345,7 @@ class SetClientPriority(SetLimit[int]):
     sends = "set_default_client_priority"
     title = "Priority"
     key = "o"
+    weight = 3
     help = f"Set the priority of new clients: {PRIORITY_WORDS}"
     what = "Client priority"
     verb = Verb(("set", "client-priority"), PRIORITY_WORDS, example="mpstui set client-priority 1")

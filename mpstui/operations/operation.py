@@ -92,6 +92,8 @@ class Operation:
     """``Request.action``, and what the audit log calls it."""
     title: ClassVar[str]
     """In the key bar, the palette and the notifications."""
+    brief: ClassVar[str] = ""
+    """In the key bar of a narrow screen, where ``title`` is long."""
     help: ClassVar[str]
     """One sentence, for palette, help and dialog."""
     key: ClassVar[str] = ""

@@ -32,6 +32,7 @@ class StartServer(Operation):
     id = "start_server"
     title = "Start server"
     key = "S"
+    weight = 3
     help = "Start an MPS server for a user, so that the first client need not wait for it"
     verb = Verb(("start-server",), "start an MPS server for a user", example="mpstui start-server alice")
     arguments = (

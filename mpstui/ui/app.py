@@ -8,7 +8,6 @@ import signal
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from textual import constants, events
@@ -52,6 +51,11 @@ _LOOKS = 2
 """Looks after a key: the first may come before all that the key has set off."""
 _PASSING = 10
 """Seconds that a notification stands at most which only says that something was done."""
+
+
+def _must_be_read(options: Mapping[str, Any]) -> bool:
+    """Of a notification, by how it was told."""
+    return options.get("severity", "information") != "information" or (options.get("timeout") or 0) > _PASSING
 
 
 class NewSnapshot(Message):
@@ -140,8 +144,6 @@ class MpsTuiApp(TypedApp[int]):
         self.typeahead = Typeahead(self, lambda: self.overview.knows)
         self._paused_at: float | None = None
         self._unpainted: Screen[object] | None = None
-        self._lasting = 0.0
-        """Until when a notification stands that must be read."""
         self._toasts = 0
         """Notifications that stood on the screen at the last look."""
         self._looks = 0
@@ -268,17 +270,9 @@ class MpsTuiApp(TypedApp[int]):
             self._looks = _LOOKS
         await super().on_event(event)
 
-    def notify(self, message: str, **options: Any) -> None:
-        timeout = options.get("timeout") or self.NOTIFICATION_TIMEOUT
-        passing = options.get("severity", "information") == "information"
-        if not passing or timeout > _PASSING:
-            self._lasting = max(self._lasting, monotonic() + timeout)
-        super().notify(message, **options)
-
     def push_screen(self, *screen: Any, **options: Any) -> Any:
         """What was said in passing of what went before does not stand over the buttons of what comes."""
-        if monotonic() > self._lasting:
-            self.clear_notifications()
+        self.clear_notifications(_must_be_read)
         return super().push_screen(*screen, **options)
 
     # Snapshots.

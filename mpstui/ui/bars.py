@@ -14,6 +14,7 @@ from mpstui.core.cells import HEALTH, SEVERITY, health_word
 from mpstui.core.late import dataclass
 from mpstui.core.model import Daemon, Event, Past, Problem, Snapshot
 from mpstui.core.text import UNKNOWN, about, path_text, plural
+from mpstui.ui.layout import FRAMED
 from mpstui.ui.lines import Line, LineWidget, fit, justify, width_of
 
 
@@ -200,6 +201,8 @@ class KeyHint(NamedTuple):
     """The higher, the longer it stays where there is no room for all."""
     why: str | None = None
     """Why it does nothing now; None where it does something."""
+    brief: str = ""
+    """The text of a narrow screen, where that is another one."""
 
     @property
     def available(self) -> bool:
@@ -240,10 +243,19 @@ class KeyBar(LineWidget):
         """All of them, also those that do not fit."""
         return self._hints
 
+    @property
+    def unseen(self) -> Sequence[KeyHint]:
+        """Those that do something and have no room, the most useful first."""
+        shown = {hint.action for hint in self._shown(self.size.width)}
+        left = [hint for hint in self._hints if hint.available and hint.action not in shown]
+        return sorted(left, key=lambda hint: -hint.keep)
+
     def _shown(self, width: int) -> list[KeyHint]:
         """What fits whole: keys that do nothing now go first, then those that matter least; what is short comes back
         into the room that a long one has left."""
-        every = [] if self._hushed else list(self._hints)
+        every = list(self._hints)
+        if width < FRAMED[0]:
+            every = [hint._replace(text=hint.brief or hint.text) for hint in every]
         hints, left = list(every), list[KeyHint]()
 
         def free() -> int:
@@ -261,7 +273,7 @@ class KeyBar(LineWidget):
     def lines(self, width: int, height: int) -> list[Line]:
         line: list[tuple[str, str]] = []
         last = ""
-        for hint in self._shown(width):
+        for hint in () if self._hushed else self._shown(width):
             line.append((f"{last} " if hint.available else f"{last}(", "key-off"))
             line.append((hint.key, "key" if hint.available else "key-off"))
             line.append((f" {hint.text}", "text" if hint.available else "key-off"))

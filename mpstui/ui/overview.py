@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
-from textual import on
+from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
@@ -32,6 +32,7 @@ from mpstui.ui.keys import (
     FILTERING,
     FINDING,
     action_binding,
+    key_name,
     program_hints,
     shown_key,
     typing_hints,
@@ -64,6 +65,15 @@ _FOLDS = 200
 """Names of folded groups, and pinned rows, that are remembered."""
 _FILTER = 500
 """Characters of a filter that is remembered."""
+_THREADS, _MEMORY = "act('set_active_thread_percentage')", "act('set_pinned_mem_limit')"
+_NEAR: Final[Mapping[str, Mapping[str, int]]] = {
+    "clients": {_THREADS: 5, "users_of": 5, "order": 5, "group": 4},
+    "devices": {_THREADS: 5, _MEMORY: 5, "open": 6},
+    "limits": {_THREADS: 5, _MEMORY: 5, "act('set_client_priority')": 5, "open": 5},
+    "servers": {_THREADS: 5, _MEMORY: 5, "act('start_server')": 5, "act('shutdown_server')": 5, "open": 5},
+    "events": {"trouble('events')": 6, "open": 5},
+}
+"""How long the foot keeps these while a panel has the focus."""
 _TWO_OF_PROBLEM = 20
 """Lines of the screen from which a problem's remedy may have one of its own."""
 
@@ -396,13 +406,13 @@ class Overview(WithPast, WithTrouble):
         hints: list[KeyHint] = []
         rescues = []
         for action in self._runner.actions:
-            refusal = self._refusal(action)
+            refusal = self.unavailable(action)
             if not action.key or (action.finds_clients and refusal is not None):
                 continue  # a rescue shows when there is something to rescue
             if action.finds_clients:
                 rescues.append(action.id)
             key = shown_key(self._keymap, f"{ACTION_PREFIX}{action.id}", action.key)
-            hints.append(KeyHint(key, action.title, f"act('{action.id}')", action.weight, refusal))
+            hints.append(KeyHint(key, action.title, f"act('{action.id}')", action.weight, refusal, action.brief))
         self._rescues = tuple(rescues)
         past = snapshot.past if snapshot is not None else None
         unknown = past.why if past is not None else unless(snapshot, "the node is still being read")
@@ -413,6 +423,9 @@ class Overview(WithPast, WithTrouble):
             KeyHint(shown_key({spec.name: spec.key}, spec.name, ""), spec.name, f"own({number})", 1)
             for number, spec in enumerate(self.OWN)
         ]
+        rows = isinstance(self.focused, Panel) and bool(self.focused.rows)
+        enter = shown_key(self._keymap, "open", "Enter")
+        hints.append(KeyHint(enter, "Details", "open", 2, unless(rows, "there is no row")))
         hints += program_hints(
             self._keymap,
             unknown=unknown,
@@ -421,7 +434,8 @@ class Overview(WithPast, WithTrouble):
             fleet=self._host.fleet and past is None,
             past=past,
         )
-        self.keys.show(hints)
+        near = _NEAR.get(str(self.focused.id), {}) if self.focused is not None else {}
+        self.keys.show([hint._replace(keep=max(hint.keep, near.get(hint.action, 0))) for hint in hints])
 
     def _typed_hints(self) -> list[KeyHint]:
         """The keys of the line that is typed into; empty where none is: the letters are text meanwhile."""
@@ -438,12 +452,23 @@ class Overview(WithPast, WithTrouble):
         elif self._filter is not None and self._filter.display:
             self._end_filter()
 
-    def _refusal(self, action: Operation) -> str | None:
-        """Why an action cannot be used now."""
+    def unavailable(self, action: Operation) -> str | None:
+        """Why an action cannot be used now. One on clients is for those that are seen to be chosen, or for the one
+        under the cursor that the user moves: of a list that is not shown, or that another panel has the keys of, it
+        would end somebody whom nobody looks at."""
         daemon = self.daemon
         if self._snapshot is None or daemon is None:
             return no_daemon(self._snapshot)
-        return self._runner.unavailable(action, self._snapshot, daemon.pipe_dir, self.clients.targets())
+        why = self._runner.unavailable(action, self._snapshot, daemon.pipe_dir, self.clients.targets())
+        if why is not None or not _on_clients(action) or self._aims:
+            return why
+        return f"choose a client first: {shown_key(self._keymap, 'jump.clients', '4')} goes to the clients"
+
+    @property
+    def _aims(self) -> bool:
+        """Whether it is seen whom a key for clients is for."""
+        shown = self._plan is not None and "clients" in self._plan.heights
+        return shown and (bool(self.clients.chosen) or self.focused is self.clients)
 
     @opens
     def action_own(self, number: int) -> None:
@@ -468,8 +493,7 @@ class Overview(WithPast, WithTrouble):
         """Open an action's dialog, for the clients that are chosen now: nothing changes its mind while it is open."""
         action = next(a for a in self._runner.actions if a.id == action_id)
         daemon, snapshot = self.daemon, self._snapshot
-        chosen = any(argument.kind == "clients" for argument in action.arguments) and not action.finds_clients
-        refusal = (self.slip.refusal() if chosen else None) or self._refusal(action)
+        refusal = (self.slip.refusal() if _on_clients(action) else None) or self.unavailable(action)
         if refusal is not None or daemon is None or snapshot is None:
             self.app.notify(refusal or "", title=action.title, severity="warning", markup=False)
             return
@@ -679,9 +703,10 @@ class Overview(WithPast, WithTrouble):
             return
         lines = panel.row_lines(row, _COPIED)
         plain = ("".join(part for part, _ in line).translate(_DRAWN) for line in lines)
-        text = "\n".join(filter(None, (" ".join(line.split()) for line in plain)))
-        self.app.copy_to_clipboard(text)
-        self.app.notify(text, title="Copied", markup=False)
+        found = [words for words in (" ".join(line.split()) for line in plain) if words] or [""]
+        self.app.copy_to_clipboard("\n".join(found))
+        many = f"{plural(len(found), 'line')}: " if len(found) > 1 else ""
+        self.app.notify(f"{many}{found[0]}", title="Copied", markup=False)
 
     def views(self) -> Mapping[str, Sequence[tuple[str, str]]]:
         """What can be had shown by name: each command, and the words that may follow with what they are; none: text."""
@@ -720,6 +745,18 @@ class Overview(WithPast, WithTrouble):
         return sorted(groups_of(clients.everybody, "user", clients.view), key=lambda each: each.order)
 
     # The filter.
+
+    def on_key(self, event: events.Key) -> None:
+        """A key of the clients that does nothing in the panel with the focus says so, rather than nothing."""
+        panel = self.focused
+        if not isinstance(panel, Panel) or panel is self.clients or event.key in self.active_bindings:
+            return
+        for binding in ClientsPanel.BINDINGS:
+            assert isinstance(binding, Binding)  # noqa: S101
+            if event.key in self._keymap.get(binding.id or "", binding.key).split(","):
+                four = shown_key(self._keymap, "jump.clients", "4")
+                says = f"{key_name(event.key)} works in the clients: {four} goes there"
+                self.app.notify(says, title=binding.description, markup=False, timeout=4)
 
     @opens
     async def action_filter(self) -> None:
@@ -874,12 +911,19 @@ class Overview(WithPast, WithTrouble):
 
     @on(KeyBar.Pressed)
     async def _pressed(self, message: KeyBar.Pressed) -> None:
-        if message.action in {"sort", "choose"}:
+        if message.action == "choose":
             await self.clients.run_action(message.action)
+        elif message.action == "open" and isinstance(self.focused, Panel):
+            self.focused.action_open()
         elif message.action in {"pause", "show_help", "command_palette", "quit_app"}:
             await self.app.run_action(message.action, self.app)
         else:
             await self.run_action(message.action)
+
+
+def _on_clients(action: Operation) -> bool:
+    """Whether it is for clients that the user chooses."""
+    return any(argument.kind == "clients" for argument in action.arguments) and not action.finds_clients
 
 
 def offering(specs: Sequence[CommandSpec]) -> type[Overview]:

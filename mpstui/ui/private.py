@@ -20,6 +20,7 @@ from rich.console import Console, RenderableType
 from rich.style import Style
 from textual import events
 from textual.app import App, ScreenError
+from textual.content import Content
 from textual.css.query import QueryError
 from textual.dom import NoScreen
 from textual.drivers.linux_driver import LinuxDriver
@@ -201,6 +202,22 @@ if inspect.iscoroutinefunction(_run_timer):
     Timer._run = _run_once  # type: ignore[assignment, method-assign]
 
 
+_Toast: Any = _of("textual.widgets._toast", "Toast")
+
+
+def _in_a_line(toast: Any) -> None:
+    """Have a notification's title stand before its text, and not on a line above it."""
+    told, above = toast._notification, toast.render
+
+    def beside() -> Content:
+        if not told.title or told.markup:
+            return cast("Content", above())
+        title = toast.get_visual_style("toast--title")
+        return Content.assemble((told.title, title), "  ", told.message)
+
+    toast.render = beside
+
+
 class WritingApp(App[R]):
     """An app that may write something else to the terminal than Textual would."""
 
@@ -208,12 +225,15 @@ class WritingApp(App[R]):
     """Lines at the foot of each screen that are not the screen's."""
 
     def _register(self, parent: Any, *widgets: Any, **options: Any) -> Any:
-        """Every screen comes this way before it is laid out for the first time, the first one and Textual's own too."""
-        for screen in widgets:
-            if isinstance(screen, Screen) and _Compositor is not None:
-                plain: Any = getattr(screen, "_compositor", None)
+        """Every screen comes this way before it is laid out for the first time, the first one and Textual's own too; so
+        does each notification."""
+        for widget in widgets:
+            if isinstance(widget, Screen) and _Compositor is not None:
+                plain: Any = getattr(widget, "_compositor", None)
                 if type(plain) is _Compositor and _has(plain, *_PLACES, *_MADE_OF_PLACES):
-                    screen._compositor = _PaintedCompositor()
+                    widget._compositor = _PaintedCompositor()
+            elif _Toast is not None and isinstance(widget, _Toast) and _has(widget, "_notification"):
+                _in_a_line(widget)
         return super()._register(parent, *widgets, **options)
 
     def on_exit_app(self) -> None:

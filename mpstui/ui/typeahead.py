@@ -331,6 +331,11 @@ class TypedApp(WritingApp[R]):
 
     typeahead: Typeahead
 
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._standing: dict[tuple[str, str], tuple[float, dict[str, Any]]] = {}
+        """Until when a notification stands, by title and text, and how it was told."""
+
     async def on_event(self, event: events.Event) -> None:
         """What is typed, clicked or pasted goes to what takes it one after the other."""
         typed = isinstance(event, events.InputEvent | events.Paste) and not event.is_forwarded
@@ -338,10 +343,22 @@ class TypedApp(WritingApp[R]):
             await super().on_event(event)
 
     def notify(self, message: str, **options: Any) -> None:
-        """A warning is how a key is told that it does nothing."""
+        """A warning is how a key is told that it does nothing. What stands there already is not told once more."""
         if options.get("severity", "information") != "information":
             self.typeahead.refuse()
-        super().notify(message, **options)
+        told, now = (str(options.get("title", "")), message), time.monotonic()
+        self._standing = {each: stands for each, stands in self._standing.items() if stands[0] > now}
+        if told not in self._standing:
+            self._standing[told] = now + (options.get("timeout") or self.NOTIFICATION_TIMEOUT), options
+            super().notify(message, **options)
+
+    def clear_notifications(self, keep: Callable[[Mapping[str, Any]], bool] = lambda options: False) -> None:
+        """``keep``: told how each was told; those that it is true of stand on until their time is over."""
+        now, kept = time.monotonic(), self._standing
+        self._standing = {each: (until, how) for each, (until, how) in kept.items() if until > now and keep(how)}
+        super().clear_notifications()
+        for (_, message), (until, how) in self._standing.items():
+            super().notify(message, **{**how, "timeout": until - now})
 
     def written(self) -> None:
         self.typeahead.painted()

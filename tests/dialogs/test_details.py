@@ -200,10 +200,11 @@ class Below(Screen[None]):
     def __init__(self, daemon: Daemon | None) -> None:
         super().__init__()
         self.daemon = daemon
-        self.clients = self
 
-    def targets(self):
-        return ()
+    def unavailable(self, action) -> str | None:
+        if self.daemon is None:
+            return "there is no daemon to act on"
+        return self.app.runner.unavailable(action, self.app.snapshot, self.daemon.pipe_dir, ())
 
     def action_act(self, action_id: str) -> None:
         self.app.begun.append(action_id)

@@ -536,3 +536,81 @@ async def test_escape_on_the_overview_stays_there_without_a_fleet() -> None:
         assert "fleet" not in text_of(app)
         await pilot.press("escape", "escape")
         assert app.return_value is None
+
+
+async def test_who_is_ended_is_seen_to_be_chosen() -> None:
+    """A key for clients is for marked ones, or for the row of a cursor that the user moves: not for a row of a list
+    that another panel has taken the keys or the place of."""
+    app = make_app(one_daemon())
+    async with app.run_test(size=(80, 24)) as pilot:
+        clients = app.overview.clients
+
+        async def refused(key: str) -> None:
+            app.clear_notifications()
+            await press(pilot, key)
+            assert isinstance(app.screen, Overview), f"{key} was for {clients.targets()}"
+            assert "choose a client first: 4 goes" in [n.message for n in app._notifications][-1]
+            assert not any(hint.available for hint in app.overview.keys.hints if hint.key == key)
+
+        async def asks(key: str) -> None:
+            await press(pilot, key)
+            assert isinstance(app.screen, HarmConfirm)
+            await press(pilot, "escape")
+
+        for panel in "1", "2", "3", "5":
+            await press(pilot, panel)
+            for key in "t", "K":
+                await refused(key)
+        await press(pilot, "1", "z")
+        assert not clients.display
+        await refused("t")
+        app.overview.show_view("find", "2000")
+        await refused("t")
+        await press(pilot, "4")
+        await asks("t")
+        await press(pilot, "space", "1")
+        assert not clients.display
+        await refused("K")
+        await press(pilot, "z")
+        assert clients.display
+        await asks("K")
+        await press(pilot, "4", "escape")
+        await asks("t")
+
+
+async def test_a_key_of_the_clients_says_in_another_panel_where_it_works() -> None:
+    app = make_app(one_daemon())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await press(pilot, "1", "s")
+        assert [n.message for n in app._notifications] == ["s works in the clients: 4 goes there"]
+        await press(pilot, "s", "s")
+        assert len(app._notifications) == 1, "once while it stands"
+        await press(pilot, "ctrl+t")
+        assert len(app._notifications) == 1
+
+
+async def test_at_eighty_columns_the_foot_has_the_keys_of_the_panel_and_help_begins_with_the_others() -> None:
+    app = make_app(one_daemon())
+    async with app.run_test(size=(80, 24)) as pilot:
+        for panel, keys in (("4", "t K l U F6 / ? q"), ("1", "l m Enter ? q"), ("3", "l m S Enter ? q")):
+            await press(pilot, panel)
+            foot = text_of(app).splitlines()[-1].split()
+            assert set(keys.split()) <= set(foot), foot
+        await press(pilot, "4")
+        foot = text_of(app).splitlines()[-1].split()
+        await press(pilot, "question_mark")
+        first = [line.split()[1] for line in text_of(app).splitlines() if line.startswith("│  ") and line.split()[1:]]
+        assert not set(foot) & set(first[1:13])
+        assert set("U m o p".split()) | {"F5", "F6"} <= set(foot) | set(first[1:17]), first
+
+
+async def test_what_is_told_takes_the_line_of_the_keys_and_no_row() -> None:
+    app = make_app(one_daemon())
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        await press(pilot, "1")
+        before = text_of(app).splitlines()
+        await press(pilot, "t")
+        await until(pilot, lambda: "choose a client" in text_of(app))
+        after = text_of(app).splitlines()
+        assert after[-1].split()[1:3] == ["Terminate", "choose"]
+        assert after[:-1] == before[:-1]

@@ -62,7 +62,9 @@ def test_the_key_that_a_screen_says_is_the_one_that_it_has() -> None:
         "space": "Space",
         "tab": "Tab",
         "exclamation_mark": "!",
+        "f2": "F2",
         "f5": "F5",
+        "f6": "F6",
         "end": "End",
     }
     sources = "\n".join(file.read_text() for file in (PROJECT / "mpstui" / "ui").rglob("*.py"))

@@ -12,9 +12,8 @@ from textual.content import Content
 from textual.theme import BUILTIN_THEMES
 from textual.widgets import Input
 
-from mpstui.core.cells import no_daemon
 from mpstui.core.late import dataclass
-from mpstui.core.model import Daemon, ProcessKey, Snapshot
+from mpstui.core.model import Daemon
 from mpstui.operations.operation import Operation
 from mpstui.operations.registry import ELSEWHERE
 from mpstui.ui.bars import KeyBar, KeyHint
@@ -29,10 +28,6 @@ _TYPED = 1000
 """What is typed by name stands above all that its letters are found in."""
 
 
-class _Targets(Protocol):
-    def targets(self) -> Sequence[ProcessKey]: ...
-
-
 @runtime_checkable
 class ActsOn(Protocol):
     """A screen that says what an action would be for."""
@@ -40,8 +35,8 @@ class ActsOn(Protocol):
     @property
     def daemon(self) -> Daemon | None: ...
 
-    @property
-    def clients(self) -> _Targets: ...
+    def unavailable(self, action: Operation) -> str | None:
+        """Why it cannot be used now."""
 
 
 @runtime_checkable
@@ -169,11 +164,4 @@ class ActionCommands(Provider):
         await self.app.run_action(action, self.screen)
 
     def _unavailable(self, action: Operation) -> str | None:
-        runner: Runner | None = getattr(self.app, "runner", None)
-        snapshot: Snapshot | None = getattr(self.app, "snapshot", None)
-        screen = self.screen
-        if runner is None or not isinstance(screen, ActsOn):
-            return None
-        if snapshot is None or screen.daemon is None:
-            return no_daemon(snapshot)
-        return runner.unavailable(action, snapshot, screen.daemon.pipe_dir, screen.clients.targets())
+        return self.screen.unavailable(action) if isinstance(self.screen, ActsOn) else None

@@ -13,6 +13,7 @@ from textual.widgets import Input
 
 from mpstui.core.model import Snapshot
 from mpstui.operations.operation import Operation
+from mpstui.ui.bars import KeyBar
 from mpstui.ui.contract import Runner
 from mpstui.ui.dialogs.base import Dialog
 from mpstui.ui.dialogs.details import Reader
@@ -148,6 +149,11 @@ class HelpScreen(Reader):
         if isinstance(below, Dialog):
             here = [DetailRow(hint.key, hint.text, label_style=KEY) for hint in below.keys.hints if hint.key != "?"]
             sections.append(("Here", here))
+        else:
+            bar = below.query(KeyBar)
+            unseen = bar.first().unseen if bar else ()
+            rows = [DetailRow(hint.key, hint.text, label_style=KEY) for hint in unseen]
+            sections.append(("More keys: the line at the foot has no room for them", rows))
         if getattr(below, "OFFERS_ACTIONS", True) and not types:
             named = [(keys.get(ACTION_PREFIX + a.id, a.key or "^p"), f"{a.title}: {a.help}") for a in actions]
             sections.append(("Actions", [DetailRow(key, text, label_style=KEY) for key, text in named]))
