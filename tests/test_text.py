@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from argparse import ArgumentTypeError
 from pathlib import Path
 
 import pytest
 
 import mpstui
+from mpstui.cli import loadoptions, past
 from mpstui.core.text import (
     about,
     client_pids,
@@ -23,6 +25,12 @@ from mpstui.core.text import (
     same_limit,
     taken_limit,
 )
+from mpstui.operations.check import Refused
+from mpstui.operations.limits import parse_memory
+from mpstui.plan import amounts
+from mpstui.ui.filter import ClientFilter
+from mpstui.ui.load.setup import Setup
+from mpstui.ui.load.setup import problem as load_problem
 
 
 @pytest.mark.parametrize(
@@ -158,3 +166,27 @@ def test_no_plural_is_made_by_hand() -> None:
     files = sorted(Path(mpstui.__file__).parent.rglob("*.py"))
     found = {file.name for file in files if file.name != "text.py" and by_hand.search(file.read_text())}
     assert not found, "core.text.plural and nouns make them"
+
+
+SIZE_READERS = {
+    "a limit": parse_memory,
+    "a plan's": lambda text: amounts.size(text, "memory"),
+    "load's": lambda text: parse_memory(loadoptions.size(text)),
+    "a recording's": past._bytes,
+    "the filter's": lambda text: ClientFilter(f"mem>{text.replace(' ', '')}").complaint(),
+    "the load screen's": lambda text: load_problem(Setup(memory_limit=text, where="off"), None, ()),
+}
+
+
+@pytest.mark.parametrize("where", SIZE_READERS)
+def test_a_size_is_written_in_one_way_wherever_it_is_typed(where: str) -> None:
+    read = SIZE_READERS[where]
+    for text in ("10G", "10g", "10 G", "10GiB", "10.0 GiB"):
+        assert read(text) in {10 << 30, "", None}, text
+    told = None
+    try:
+        told = read("10GB")
+    except (Refused, amounts.PlanError, ArgumentTypeError) as error:
+        told = str(error)
+    assert isinstance(told, str), "1000 or 1024 MB"
+    assert "10GiB" in told or where == "the filter's"

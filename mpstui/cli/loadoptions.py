@@ -6,7 +6,7 @@ import argparse
 import shlex
 
 from mpstui.cli.arguments import between, whole
-from mpstui.core.text import PRIORITY_WORDS, mps_size, parse_size, printable, size_hint
+from mpstui.core.text import PRIORITY_WORDS, mps_size, printable, size_hint, typed_size
 from mpstui.load.types import COPIED, DEFAULT_STREAM_NAMES, INFO, KERNELS
 
 MOST_STREAMS = 128
@@ -51,9 +51,11 @@ def size(text: str) -> str:
 
 def copy_size(text: str) -> int:
     """Bytes of a copy, for argparse."""
-    found = parse_size(text)
-    if found is None or found > MOST_COPIED:
-        raise argparse.ArgumentTypeError(f"{printable(text, 40)!r} is no size of a copy: 1M to 1G")
+    found = typed_size(text)
+    if not found or found > MOST_COPIED:
+        raise argparse.ArgumentTypeError(
+            f"{printable(text, 40)!r} is no size of a copy: {size_hint(text) or '1M to 1G'}"
+        )
     return found
 
 

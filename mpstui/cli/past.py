@@ -12,7 +12,7 @@ from typing import Any, Final, get_args
 from mpstui.cli.arguments import between
 from mpstui.core.activity import CAVEAT
 from mpstui.core.model import EventKind
-from mpstui.core.text import parse_size, unprintable
+from mpstui.core.text import size_hint, typed_size, unprintable
 from mpstui.history.times import parse_time
 
 DRILLS: Final = ("fault", "blocked", "held", "pending", "full", "stale", "nostart")
@@ -182,9 +182,10 @@ def _span(text: str) -> float:
 
 
 def _bytes(text: str) -> int:
-    size = parse_size(text)
+    size = typed_size(text)
     if size is None or not 1 << 20 <= size <= 1 << 40:
-        raise argparse.ArgumentTypeError(f"{text!r} is not 1M to 1024G")
+        hint = f"; {told}" if (told := size_hint(text)) else ""
+        raise argparse.ArgumentTypeError(f"{text!r} is not 1M to 1024G{hint}")
     return size
 
 

@@ -123,24 +123,31 @@ def parse_size(text: str) -> int | None:
     return int(match["number"]) * _FACTOR[match["unit"]]
 
 
-_WRITTEN = pattern(r"([0-9]{1,9})(?:\.([0-9]{1,6}))? ?([KMGT])(iB)?", re.ASCII | re.IGNORECASE)
-_DECIMAL = pattern(r"([0-9]{1,9}) ?([KMGT])B", re.ASCII | re.IGNORECASE)
+_WRITTEN = pattern(r"([0-9]{1,12})(?:\.([0-9]{1,6}))? ?([KMGT])(iB)?", re.ASCII | re.IGNORECASE)
+_DECIMAL = pattern(r"([0-9]{1,12}(?:\.[0-9]{1,6})?) ?([KMGT])B", re.ASCII | re.IGNORECASE)
 
 
-def mps_size(text: str) -> str | None:
-    """A memory limit in MPS's own form of what a person writes who can mean that size alone: ``10G`` of ``10g``,
-    ``10 G``, ``10GiB`` and ``10.0 GiB``, as sizes are shown, ``1536M`` of ``1.5 GiB``. None for anything else, as
-    ``10GB`` (1000 or 1024 MB), ``1.5G`` (of which MPS makes 1M: fact 26) and what is no whole KiB."""
+def typed_size(text: str) -> int | None:
+    """Bytes, rounded down, of a size as a person types it who can mean that one alone: ``10G``, ``10g``, ``10 G``,
+    ``10GiB``, ``10.0 GiB`` as sizes are shown, ``1.5G``. None for anything else, as ``10GB`` (1000 or 1024 MB)."""
     match = _WRITTEN.fullmatch(text.strip())
     if match is None:
         return None
-    whole, part, unit, binary = match[1].lstrip("0"), (match[2] or "").rstrip("0"), match[3].upper(), match[4]
-    if match[2] and not binary:
+    part = match[2] or ""
+    return int(match[1] + part) * _FACTOR[match[3].upper()] // int(f"1{'0' * len(part)}")
+
+
+def mps_size(text: str) -> str | None:
+    """A memory limit in MPS's own form: ``10G`` of ``10GiB`` and of all else that ``typed_size`` takes for that,
+    ``1536M`` of ``1.5 GiB``. None for ``1.5G`` too (of which MPS makes 1M: fact 26), for 0, and what is
+    no whole KiB."""
+    size, match = typed_size(text), _WRITTEN.fullmatch(text.strip())
+    if not size or match is None or (match[2] and not match[4]):
         return None
-    if not part:
-        return f"{whole}{unit}" if whole else None
-    size, rest = divmod(int(match[1] + part) * _FACTOR[unit], 10 ** len(part))
-    if rest or size % (1 << 10):
+    if not (match[2] or "").strip("0"):
+        return f"{int(match[1])}{match[3].upper()}"
+    exact = int(match[1] + match[2]) * _FACTOR[match[3].upper()] % 10 ** len(match[2]) == 0
+    if not exact or size % (1 << 10):
         return None
     return f"{size >> 10}K" if size % (1 << 20) else f"{size >> 20}M"
 

@@ -24,11 +24,11 @@ from mpstui.core.text import (
     format_size,
     is_own_number,
     mps_size,
-    parse_size,
     plural,
     same_limit,
     same_percentage,
     size_hint,
+    typed_size,
 )
 from mpstui.observe.poll import Need
 from mpstui.operations.check import Refused, find_server
@@ -411,7 +411,7 @@ def parse_memory(text: str) -> int | None:
     if own is None or own[-1] not in "MG":
         what = size_hint(text) or "a whole number above 0 with M or G is needed, as 900M or 10G; or none"
         raise Refused(f"{text or 'nothing'!r} is no memory limit: {what}", ExitStatus.USAGE)
-    return parse_size(own)
+    return typed_size(own)
 
 
 def memory_text(size: int | None) -> str:

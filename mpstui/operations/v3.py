@@ -24,11 +24,11 @@ from mpstui.core.text import (
     format_size,
     listed,
     mps_size,
-    parse_size,
     path_text,
     plural,
     printable,
     size_hint,
+    typed_size,
 )
 from mpstui.core.v3 import DEFAULT, FEATURES, Namespace, V3Node, V3Partition, V3Server
 from mpstui.observe.poll import Need
@@ -80,7 +80,7 @@ def limits_asked(request: Request) -> list[str]:
 
 def _of_size(request: Request, snapshot: Snapshot) -> Iterator[str]:
     """What a memory limit comes to that is taken and is hardly meant."""
-    size = parse_size(mps_size(request.setting(_LIMITS[1]) or "") or "")
+    size = typed_size(request.setting(_LIMITS[1]) or "")
     most = max((device.memory_total or 0 for device in snapshot.devices), default=0)
     if size and 0 < most < size:
         yield f"more than any device has: {format_size(most)}"
@@ -422,7 +422,7 @@ def unlike(request: Request, space: Namespace | None) -> str | None:
     share, size, priority = (request.setting(name) for name in _LIMITS)
     wrong = [
         share is not None and space.active_thread_percentage != float(share),
-        size is not None and space.memory != parse_size(mps_size(size) or ""),
+        size is not None and space.memory != typed_size(size),
         priority is not None and space.client_priority != int(priority),
     ]
     return f"in force: {space_words(space)}" if any(wrong) else None

@@ -8,12 +8,10 @@ from decimal import Decimal
 from fractions import Fraction
 
 from mpstui.core.late import pattern
-from mpstui.core.text import printable
+from mpstui.core.text import printable, size_hint, typed_size
 
 _NUMBER = pattern(r"[0-9]{1,12}(\.[0-9]{1,6})?")
 _COUNT = pattern(r"[0-9]{1,9}")
-_SIZE = pattern(r"(?P<number>[0-9]{1,12}(\.[0-9]{1,6})?) ?(?P<unit>[KMGTkmgt])(i[Bb])?")
-_POWER = {"K": 10, "M": 20, "G": 30, "T": 40}
 _MEBIBYTE = 1 << 20
 
 
@@ -47,11 +45,9 @@ def weights(text: str, what: str = "weights") -> tuple[Fraction, ...]:
 
 def size(text: str, what: str) -> int:
     """Bytes of ``80GiB``, ``10G``, ``900M``, ``79.6 GiB``; units are binary as MPS's are. Raises PlanError."""
-    match = _SIZE.fullmatch(text.strip())
-    if match is None:
-        hint = "GB and MB are not taken, since it would not be sure what they mean; " if text[-1:] in "bB" else ""
-        raise PlanError(f"{what}: {_quoted(text)} is no size; {hint}write 900M, 10G or 79.6GiB")
-    found = int(Fraction(match["number"]) * (1 << _POWER[match["unit"].upper()]))
+    found = typed_size(text)
+    if found is None:
+        raise PlanError(f"{what}: {_quoted(text)} is no size; {size_hint(text) or 'write 900M, 10G or 79.6GiB'}")
     if found < _MEBIBYTE:
         raise PlanError(f"{what}: {_quoted(text)} is less than 1M, the least that MPS takes")
     return found

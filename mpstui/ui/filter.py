@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from typing import Any, Final, Generic, TypeVar
 
 from mpstui.core.model import Client, Event
-from mpstui.core.text import printable
+from mpstui.core.text import printable, typed_size
 from mpstui.fields import CLIENT, EVENT, SIZE, SIZES, TIME, Field, Thing, View, searched
 from mpstui.history.times import parse_time
 
@@ -26,10 +26,9 @@ _IS: Final[Mapping[str, Callable[[float, float], bool]]] = {
     "=": operator.eq,
     "!=": operator.eq,
 }
-_BYTES: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)([KMGT])(?:i?B)?", re.IGNORECASE)
 _SPAN: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhd])")
-_PLAIN: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(%?)")
-_TIMES: Final = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_PLAIN: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)%?")
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 CLIENT_TERMS: Final = (
     ("train", "rows with this text in what they show"),
     ("user:alice", "rows with this text in that field"),
@@ -98,18 +97,17 @@ class Filter(Generic[T]):
                 self._unknown.append(name)
             return False
         wanted = wanted is (sign != "!=")
-        form, example = _form_of(each)
-        if equal and form is None:
+        read, example = _reader_of(each)
+        if equal and read is None:
             if text:
                 self._terms.append((wanted, name, f"={text.lower()}"))
             return True
-        match = form.fullmatch(text) if form is not None else None
-        if match is None:
+        value = read(text) if read is not None else None
+        if value is None:
             if text:
-                what = f"write it as {name}{sign}{example}" if form is not None else f"{name} is no number"
+                what = f"write it as {name}{sign}{example}" if read is not None else f"{name} is no number"
                 self._trouble = f"“{printable(term, 30)}”: {what}"
             return True
-        value = float(match[1]) * _TIMES.get(match[2].upper() if form is _BYTES else match[2], 1)
         self._bounds.append((wanted, each, _IS[sign], value))
         return True
 
@@ -155,15 +153,25 @@ class Filter(Generic[T]):
         return True
 
 
-def _form_of(each: Field[Any]) -> tuple[re.Pattern[str] | None, str]:
-    """How a number that it is compared with is written, and an example; None where it is no number."""
+def _reader_of(each: Field[Any]) -> tuple[Callable[[str], float | None] | None, str]:
+    """What reads a number that it is compared with, and an example; None where it is no number."""
     if each.type in (SIZE, SIZES):
-        return _BYTES, "4G"
+        return typed_size, "4G"
     if each.type is TIME:
-        return _SPAN, "10m"
+        return _seconds, "10m"
     if each.type.schema.get("type") in {"integer", "number"}:
-        return _PLAIN, "50"
+        return _plain, "50"
     return None, ""
+
+
+def _seconds(text: str) -> float | None:
+    match = _SPAN.fullmatch(text)
+    return float(match[1]) * _SECONDS[match[2]] if match is not None else None
+
+
+def _plain(text: str) -> float | None:
+    match = _PLAIN.fullmatch(text)
+    return float(match[1]) if match is not None else None
 
 
 def _number(each: Field[Any], item: object, view: View) -> float | None:

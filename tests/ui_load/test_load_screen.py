@@ -343,6 +343,7 @@ async def test_what_endangers_others_needs_the_word():
         assert "of alice, bob" in text_of(app)
         await pilot.press("enter", *"endange", "enter")
         assert isinstance(app.screen, EndangerDialog)
+        assert any("Nothing was started" in note.message for note in app._notifications)
         assert backend.supervisors == []
         await pilot.press("escape")
         assert isinstance(app.screen, LoadScreen)

@@ -40,6 +40,7 @@ async def test_a_cursor_and_a_selection(field, keys, value) -> None:
         ("shares", ["1"], "0,25\n", "shares", (10.0, 25.0)),
         ("shares", [*"15", "left"], "0,2", "shares", (10.0, 25.0)),
         ("memory", [], "2g", "memory_limit", "2G"),
+        ("memory", [*"10"], " gib", "memory_limit", "10G"),
         ("clients", ["5", "shift+left"], "12", "clients", 12),
     ],
 )

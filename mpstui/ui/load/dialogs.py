@@ -178,6 +178,9 @@ class EndangerDialog(Dialog):
     def _submitted(self) -> None:
         if self._typed:
             self.pressed("apply")
+        else:
+            text = f"It starts with the word {WORD}, typed as it stands here. Nothing was started."
+            self.app.notify(text, title="Load", severity="warning", markup=False, timeout=4)
 
     def pressed(self, button: str) -> None:
         self.dismiss(None)

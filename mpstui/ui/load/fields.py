@@ -11,7 +11,7 @@ from textual.message import Message
 
 from mpstui.core.late import dataclass
 from mpstui.core.model import Device
-from mpstui.core.text import PRIORITIES, PRIORITY_WORDS
+from mpstui.core.text import PRIORITIES, PRIORITY_WORDS, mps_size
 from mpstui.load.types import KERNELS
 from mpstui.ui.form import Form, FormField, after, value_bindings
 from mpstui.ui.lines import Line
@@ -41,7 +41,7 @@ FIELDS: Final = (
         "memory",
         "memory",
         "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT of each client: 900M, 2G. The context itself counts too.",
-        "0123456789KMGT",
+        "0123456789. KMGTiIB",
     ),
     FormField(
         "priority",
@@ -175,7 +175,7 @@ class FieldsPanel(Form):
         readers: dict[str, Callable[[str], None]] = {
             "clients": lambda t: self._set_clients(int(t or 0)),
             "shares": lambda t: self._own(shares=tuple(_number(word) for word in t.split(",") if word)),
-            "memory": lambda t: self._own(memory_limit=t),
+            "memory": lambda t: self._own(memory_limit=mps_size(t) or t),
             "seconds": lambda t: self._own(seconds=_number(t) if t else None),
         }
         readers[self.field.id](text)

@@ -11,7 +11,7 @@ from typing import Final, Literal
 from mpstui.core.late import dataclass
 from mpstui.core.model import Daemon, Device, no_test_clients
 from mpstui.core.partition import even_levels, rounding_of, sms_of
-from mpstui.core.text import parse_size
+from mpstui.core.text import mps_size, size_hint
 from mpstui.load.footprint import CONTEXT_BASE, CONTEXT_PER_SM, Takes, takes
 from mpstui.load.types import COPIED, INFO, REQUESTED, KernelName, LoadSpec, value_for
 from mpstui.operations.load import harm as operation_harm
@@ -140,8 +140,8 @@ def problem(setup: Setup, daemon: Daemon | None, devices: Sequence[Device]) -> s
         return "a share is above 0 and at most 100 percent"
     if len(setup.shares) not in {0, 1, setup.clients}:
         return f"{len(setup.shares)} shares for {setup.clients} clients: give one, or one for each"
-    if setup.memory_limit and parse_size(setup.memory_limit) is None:
-        return "a memory limit is written 900M or 10G"
+    if setup.memory_limit and mps_size(setup.memory_limit) is None:
+        return size_hint(setup.memory_limit) or "a memory limit is written 900M, 10G or 10GiB"
     if setup.seconds is not None and not 0.1 <= setup.seconds <= 86400:
         return "0.1 to 86400 seconds, or nothing: until stopped"
     odd = next((kernel for kernel in setup.kernels if not setup.way.fits(kernel)), None)
