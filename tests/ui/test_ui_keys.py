@@ -601,7 +601,7 @@ async def test_at_eighty_columns_the_foot_has_the_keys_of_the_panel_and_help_beg
         await press(pilot, "question_mark")
         first = [line.split()[1] for line in text_of(app).splitlines() if line.startswith("│  ") and line.split()[1:]]
         assert not set(foot) & set(first[1:13])
-        assert set("U m o p".split()) | {"F5", "F6"} <= set(foot) | set(first[1:17]), first
+        assert {"U", "m", "o", "p", "F5", "F6"} <= set(foot) | set(first[1:17]), first
 
 
 async def test_what_is_told_takes_the_line_of_the_keys_and_no_row() -> None:
