@@ -32,7 +32,9 @@ EVENTS: Final = 2000
 _PEOPLE: Final = 500
 _NOBODY: Final = 65534
 """People have numbers from the first one on, but for the second."""
-_PACKAGES: Final = frozenset({"textual", "rich", "psutil", "inotify-simple", "platformdirs", "prometheus-client"})
+_PACKAGES: Final = frozenset(
+    {"textual", "rich", "nvidia-ml-py", "psutil", "inotify-simple", "platformdirs", "prometheus-client"}
+)
 README: Final = """\
 A support archive of mpstui, made by `mpstui doctor --bundle`.
 

@@ -106,7 +106,7 @@ class RealNvml:
         beside: Callable[[], Dcgm | None] = lambda: None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """``lib`` stands in for NVML's Library, which is otherwise imported at the first reading. ``beside``: who
+        """``lib`` stands in for the pynvml module, which is otherwise imported at the first reading. ``beside``: who
         tells of devices of which NVML has no SM activity; asked for once, and where there is one such device alone."""
         self._sleep = sleep
         self._beside: Callable[[], Dcgm | None] | None = beside
@@ -195,9 +195,13 @@ class RealNvml:
 
     def _library(self) -> Any:
         if self._lib is None:
-            from mpstui.observe.nvml import Library
-
-            self._lib = Library()
+            try:
+                import pynvml
+            except ImportError:
+                raise _NoReadingError(
+                    "no device readings: the Python package nvidia-ml-py is not installed; install it beside mpstui"
+                ) from None
+            self._lib = pynvml
         return self._lib
 
     def _enumerate(self) -> list[_Gpu]:
@@ -519,7 +523,7 @@ class NvmlXids:
         rest: Callable[[float], object] | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``lib`` stands in for NVML's Library. ``rest`` waits that many seconds."""
+        """``lib`` stands in for the pynvml module. ``rest`` waits that many seconds."""
         self._lib = lib
         self._clock, self._monotonic = clock, monotonic
         self._rest = rest or threading.Event().wait
@@ -576,11 +580,11 @@ class NvmlXids:
         self._retry_at = self._monotonic() + self.RETRY
         try:
             if self._lib is None:
-                from mpstui.observe.nvml import Library
+                import pynvml
 
-                self._lib = Library()
+                self._lib = pynvml
             self._lib.nvmlInit()
-        except Exception:  # no library, no driver
+        except Exception:  # no binding, no library, no driver
             return False
         lib, some, registered = self._lib, False, None
         with contextlib.suppress(Exception):  # an old driver, or one that is not permitted

@@ -1,7 +1,7 @@
 """NVML in a process of its own, for a command that reads it once.
 
-NVML is started, and its counters begun, while the command itself is imported. Only the preparation is ahead: what is
-read is read when it is asked for.
+The vendor's binding is imported (0.024 s of processor time, 2026-11-22), and NVML started, while the command itself is
+imported. Only the preparation is ahead: what is read is read when it is asked for.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import pynvml
 import pytest
 
 from cli_plan.conftest import Run
@@ -14,7 +15,6 @@ from mpstui.load import advising, measure
 from mpstui.load.experiments import NEIGHBOURS
 from mpstui.load.measure import ExperimentError
 from mpstui.node import open_node
-from mpstui.observe.nvml import Library, NvmlError
 
 QUICK = ("--repeats", 1, "--seconds", 0.8)
 
@@ -88,14 +88,14 @@ def test_what_cannot_be_measured_is_told(
     assert said in err
 
 
-def _no_library(_: Library) -> None:
-    raise NvmlError(12)
+def _no_library() -> None:
+    raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
 
 
 def test_without_a_gpu_or_a_daemon_it_says_so(
     mpstui: Run, node: Path, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Library, "nvmlInit", _no_library)  # where this runs there may be one
+    monkeypatch.setattr(pynvml, "nvmlInit", _no_library)  # where this runs there may be one
     assert mpstui("plan", "--measure", "fma", "--sm-count-total", 132)[0] == 2
     status, _, err = mpstui("plan", "--pipe-dir", place / "nothing", "--measure", "fma")
     assert (status, "there is no GPU to measure on" in err) == (3, True)

@@ -37,7 +37,7 @@ def test_it_imports_nothing_heavy() -> None:
     code = (
         "import sys; from mpstui.cli import main;"
         "main(['plan','--clients','2','--sm-count-total','132','--json']);"
-        "print([m for m in ('textual','rich','psutil','mpstui.observe.nvml','mpstui.sim','mpstui.observe.watcher')"
+        "print([m for m in ('textual','rich','psutil','pynvml','mpstui.sim','mpstui.observe.watcher')"
         " if m in sys.modules], file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
 import os
 import signal
@@ -11,15 +10,12 @@ import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import pynvml
 import pytest
 
 from mpstui.core.model import Device
-from mpstui.observe import nvml, nvml_process
+from mpstui.observe import nvml_process
 from mpstui.observe.devices import RealNvml
-from mpstui.observe.nvml import Library
 
 from .fake_nvml import NOT_AVAILABLE, UUID, FakeNvml
 
@@ -367,171 +363,30 @@ def test_two_threads_open_it_once() -> None:
     assert lib.calls["nvmlInit"] == 1
 
 
-def test_without_the_library() -> None:
-    def missing(_: str) -> None:
-        raise OSError("libnvidia-ml.so.1: cannot open shared object file")
-
-    nvml = RealNvml(Library(missing))
-    assert "libnvidia-ml.so.1" in (nvml.sample().error or "")
+def test_without_the_python_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    nvml = RealNvml()
+    assert "nvidia-ml-py" in (nvml.sample().error or "")
     assert nvml.membership() == {}
     nvml.close()
 
 
-def test_importing_it_does_not_import_the_library() -> None:
-    code = "import sys, mpstui.observe.devices; sys.exit('mpstui.observe.nvml' in sys.modules)"
+def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    import pynvml
+
+    def missing(*_: object) -> None:
+        raise OSError("libnvidia-ml.so.1: cannot open shared object file")
+
+    monkeypatch.setattr(pynvml, "CDLL", missing)
+    monkeypatch.setattr(pynvml, "nvmlLib", None)
+    nvml = RealNvml()
+    assert "libnvidia-ml.so.1" in (nvml.sample().error or "")
+    nvml.close()
+
+
+def test_importing_it_does_not_import_pynvml() -> None:
+    code = "import sys, mpstui.observe.devices; sys.exit('pynvml' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=120, check=False).returncode == 0
-
-
-def _parts(kind: Any) -> list[tuple[str, int, int]]:
-    """Of a structure, also of those within it: where each field is and how large."""
-    return [(name, getattr(kind, name).offset, getattr(kind, name).size) for name, *_ in kind._fields_]
-
-
-@pytest.mark.parametrize(
-    ("ours", "theirs"),
-    [
-        (nvml.Memory, pynvml.c_nvmlMemory_t),
-        (nvml.Utilization, pynvml.c_nvmlUtilization_t),
-        (nvml.Attributes, pynvml.c_nvmlDeviceAttributes),
-        (nvml.ProcessInfo, pynvml.c_nvmlProcessInfo_v2_t),
-        (nvml.ProcessInfo, pynvml.c_nvmlProcessInfo_v3_t),
-        (nvml.PciInfo, pynvml.nvmlPciInfo_t),
-        (nvml.EventData, pynvml.c_nvmlEventData_t),
-        (nvml.GpmSupport, pynvml.c_nvmlGpmSupport_t),
-        (nvml.GpmMetric, pynvml.c_nvmlGpmMetric_t),
-        (nvml.GpmMetricsGet, pynvml.c_nvmlGpmMetricsGet_t),
-    ],
-)
-def test_the_structures_are_those_of_the_vendor_s_package(ours: Any, theirs: Any) -> None:
-    assert _parts(ours) == _parts(theirs)
-    assert ctypes.sizeof(ours) == ctypes.sizeof(theirs)
-
-
-class SharedObject:
-    """NVML as the loader gives it: functions that take what ctypes would pass on, and note it."""
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[Any, ...]] = []
-        self.failing: dict[str, int] = {}
-        self.nvmlErrorString = lambda code: {3: b"Not Supported", 4: b"Insufficient Permissions"}[code.value]
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "nvmlDeviceGetNumGpuCores":
-            raise AttributeError(name)
-
-        def called(*arguments: Any) -> int:
-            told: list[Any] = []
-            for argument in arguments:
-                into = getattr(argument, "_obj", argument)  # what a byref is of
-                told.append(_bytes_of(into))
-                if name not in self.failing:
-                    self._fill(name, into, filling=into is not argument)
-            self.asked.append((name, *told))
-            return self._code(name, arguments)
-
-        return called
-
-    @staticmethod
-    def _fill(name: str, into: Any, *, filling: bool) -> None:
-        if isinstance(into, ctypes.Array) and into._type_ is ctypes.c_char:
-            into.value = f"{name} ü".encode()
-        elif isinstance(into, ctypes.Array):
-            for number in range(3):
-                into[number].pid = 100 + number
-                into[number].usedGpuMemory = (NOT_AVAILABLE, 5 << 30, 0)[number]
-        elif filling and isinstance(into, ctypes.Structure):
-            for at, (field, kind, *_) in enumerate(into._fields_):
-                if kind in {ctypes.c_uint, ctypes.c_ulonglong, ctypes.c_double} and field not in {
-                    "version",
-                    "numMetrics",
-                }:
-                    setattr(into, field, 7 + at)
-                elif field == "busId":
-                    into.busId = b"00000000:3B:00.0"
-                elif field == "device":
-                    ctypes.memmove(ctypes.byref(into), b"\3\0\0\0\0\0\0\0", 8)
-            if hasattr(into, "metrics"):
-                into.metrics[0].value = 41.5
-        elif filling:  # a number, or a pointer to something that is NVML's own
-            ctypes.memmove(ctypes.byref(into), b"\3\0\0\0\0\0\0\0", ctypes.sizeof(into))
-
-    def _code(self, name: str, arguments: tuple[Any, ...]) -> int:
-        if name in self.failing:
-            return self.failing[name]
-        return 7 if "RunningProcesses" in name and arguments[-1] is None else 0
-
-
-def _bytes_of(value: Any) -> bytes | None:
-    """What the library would see of it, whatever class it is of."""
-    value = ctypes.c_int(value) if isinstance(value, int) else value
-    return None if value is None else ctypes.string_at(ctypes.addressof(value), ctypes.sizeof(value))
-
-
-def _plain(found: Any) -> Any:
-    """What a call gave, whatever class it is of."""
-    if isinstance(found, list):
-        return [(each.pid, each.usedGpuMemory) if hasattr(each, "pid") else each for each in found]
-    if isinstance(found, bytes):
-        return found.decode()
-    if isinstance(found, tuple):
-        return list(found)
-    return found if isinstance(found, str | int | None) else _bytes_of(found)
-
-
-def _asked_of_all(lib: Any) -> list[Any]:
-    """What each function gives, or its error's number and words."""
-    found: list[Any] = []
-
-    def ask(name: str, *arguments: Any) -> Any:
-        try:
-            given = getattr(lib, name)(*arguments)
-        except lib.NVMLError as error:
-            found.append((name, error.value, str(error)))
-            return None
-        found.append((name, None if given in arguments else _plain(given)))
-        return given
-
-    ask("nvmlInit")
-    ask("nvmlSystemGetDriverVersion")
-    ask("nvmlDeviceGetCount")
-    handle = ask("nvmlDeviceGetHandleByIndex", 1)
-    for name in (
-        "UUID", "Name", "CudaComputeCapability", "Attributes_v2", "NumGpuCores", "MemoryInfo", "ComputeMode", "MigMode",
-        "PersistenceMode", "UtilizationRates", "PowerUsage", "PciInfo", "MPSComputeRunningProcesses",
-        "MPSComputeRunningProcesses_v2", "ComputeRunningProcesses", "ComputeRunningProcesses_v2",
-    ):  # fmt: skip
-        ask(f"nvmlDeviceGet{name}", handle)
-    ask("nvmlDeviceGetTemperature", handle, lib.NVML_TEMPERATURE_GPU)
-    ask("nvmlGpmQueryDeviceSupport", handle)
-    first, second = ask("nvmlGpmSampleAlloc"), ask("nvmlGpmSampleAlloc")
-    ask("nvmlGpmSampleGet", handle, first)
-    request = lib.c_nvmlGpmMetricsGet_t()
-    request.version, request.numMetrics = lib.NVML_GPM_METRICS_GET_VERSION, 1
-    request.sample1, request.sample2 = first, second
-    request.metrics[0].metricId = lib.NVML_GPM_METRIC_DRAM_BW_UTIL
-    ask("nvmlGpmMetricsGet", request)
-    found.append((request.metrics[0].value, request.metrics[0].nvmlReturn, request.metrics[0].metricId))
-    ask("nvmlGpmSampleFree", first)
-    events = ask("nvmlEventSetCreate")
-    ask("nvmlDeviceRegisterEvents", handle, 8, events)
-    data = ask("nvmlEventSetWait_v2", events, 1000)
-    ask("nvmlDeviceGetUUID", data.device)
-    ask("nvmlEventSetFree", events)
-    ask("nvmlShutdown")
-    return found
-
-
-@pytest.mark.parametrize("failing", [{}, {"nvmlDeviceGetUUID": 3, "nvmlDeviceGetComputeRunningProcesses_v3": 4}])
-def test_it_asks_and_tells_what_the_vendor_s_package_does(
-    monkeypatch: pytest.MonkeyPatch, failing: dict[str, int]
-) -> None:
-    theirs, ours = SharedObject(), SharedObject()
-    theirs.failing = ours.failing = failing
-    monkeypatch.setattr(pynvml, "nvmlLib", theirs)
-    monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
-    told = _asked_of_all(pynvml)
-    assert _asked_of_all(Library(lambda _: ours)) == told
-    assert ours.asked == theirs.asked
 
 
 def test_before_hopper_it_says_that_no_sm_activity_is_told_and_what_is_told_instead() -> None:
