@@ -69,6 +69,8 @@ class Viewer:
         self._worker = BlockingCalls("mpstui-past")
         self._speed = speed or 1.0
         self._playing = bool(speed)
+        self._goes = asyncio.Event()
+        """Set when it is to play: until then nothing looks at the clock."""
         self._trouble = trouble
         self._clock, self._sleep = clock, sleep
         self._at: float | None = None
@@ -221,6 +223,7 @@ class Viewer:
         if self._at is None:
             return False
         self._playing = not self._playing
+        self._goes.set()
         self._emit()
         return True
 
@@ -293,6 +296,10 @@ class Viewer:
     async def _go_on(self) -> None:
         before = self._clock()
         while True:
+            if not self._playing:
+                self._goes.clear()
+                await self._goes.wait()
+                before = self._clock()
             await self._sleep(_TICK)
             now = self._clock()
             passed, before = now - before, now

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import ClassVar, cast
 
 from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
 from rich.style import Style
+from textual.filter import LineFilter
 from textual.geometry import Region
 from textual.screen import Screen
 from textual.strip import Strip
@@ -53,6 +55,17 @@ def fit_line(line: Line, width: int, style: str = "text") -> Line:
             break
         out.append((text, name))
         room -= cells
+    return tuple(out)
+
+
+def merged(line: Line) -> Line:
+    """The same with neighbours of one style as one: whatever is done with a line is done for each of its parts."""
+    out: list[Span] = []
+    for span in line:
+        if out and out[-1][1] == span[1]:
+            out[-1] = out[-1][0] + span[0], span[1]
+        else:
+            out.append(span)
     return tuple(out)
 
 
@@ -120,6 +133,18 @@ class StyledScreen(Screen[None]):
     DEFAULT_CSS = _CSS
 
 
+class Ground(Widget):
+    """What shows nothing of its own but a background: others lie on it. Textual works out border, padding and content
+    of each of its lines again, with each repaint of what lies on it."""
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        background = self.background_colors[1]
+        strip = Strip.blank(crop.width, Style(bgcolor=background.rich_color))
+        for each in self.get_line_filters():
+            strip = strip.apply_filter(each, background)
+        return [strip] * crop.height
+
+
 class LineWidget(Widget):
     """Subclasses give ``lines()``; ``repaint()`` compares them with what is shown and refreshes what differs."""
 
@@ -129,6 +154,9 @@ class LineWidget(Widget):
         super().__init__(id=id, classes=classes)
         self._lines: list[Line] = []
         self._strips: list[Strip | None] = []
+        """Of each line, as it is written: filtered, and of the widget's width."""
+        self._made_for: tuple[int, Sequence[LineFilter]] = (0, ())
+        """The width and the filters of these."""
         self._resolved: dict[str, Style] = {}
 
     def lines(self, width: int, height: int) -> list[Line]:
@@ -161,25 +189,27 @@ class LineWidget(Widget):
     def render_line(self, y: int) -> Strip:
         if y >= len(self._lines):
             return Strip.blank(self.size.width, self._style("text"))
-        strip = self._strips[y]
-        if strip is None:
-            segments = [Segment(text, self._style(name)) for text, name in self._lines[y] if text]
-            strip = self._strips[y] = Strip(segments, self.size.width)
-        return strip
+        return Strip([Segment(text, self._style(name)) for text, name in self._lines[y] if text], self.size.width)
 
     def render_lines(self, crop: Region) -> list[Strip]:
         """The lines as they are: painted widgets draw their own borders, and Textual's would cost ten times as much."""
-        width = self.size.width
-        strips = [self.render_line(y) for y in crop.line_range]
-        strips = [s if s.cell_length == width else s.adjust_cell_length(width) for s in strips]
-        if filters := self.get_line_filters():
-            background = self.background_colors[1]
-            for each in filters:
-                strips = [strip.apply_filter(each, background) for strip in strips]
+        width, filters = made_for = self.size.width, self.get_line_filters()
+        if made_for != self._made_for:
+            self._made_for, self._strips = made_for, [None] * len(self._lines)
+        known = self._strips
+        for y in crop.line_range:
+            if y >= len(known):
+                known += [None] * (y + 1 - len(known))
+            if known[y] is None:
+                strip = self.render_line(y).adjust_cell_length(width)
+                for each in filters:
+                    strip = strip.apply_filter(each, self.background_colors[1])
+                known[y] = strip
+        strips = cast("list[Strip]", known[crop.y : crop.bottom])
         return strips if crop.column_span == (0, width) else [strip.crop(*crop.column_span) for strip in strips]
 
     def on_resize(self) -> None:
-        self._lines = []
+        self._lines, self._strips = [], []
         self.repaint()
 
     def on_mount(self) -> None:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Container
 from textual.geometry import Size
 from textual.widget import Widget
 
@@ -38,7 +37,7 @@ from mpstui.ui.keys import (
     typing_hints,
 )
 from mpstui.ui.layout import Needs, PanelHeights, plan, reserve, room_of
-from mpstui.ui.lines import LineWidget
+from mpstui.ui.lines import Ground, LineWidget
 from mpstui.ui.panel import Panel
 from mpstui.ui.panels import ClientsPanel, DevicesPanel, EventsPanel, LimitsPanel, ServersPanel
 from mpstui.ui.past import WithPast
@@ -78,7 +77,7 @@ _TWO_OF_PROBLEM = 20
 """Lines of the screen from which a problem's remedy may have one of its own."""
 
 
-class Overview(WithPast, WithTrouble):
+class Overview(WithPast, WithTrouble, Ground):
     """Applies a snapshot to its panels; each repaints only the lines that differ."""
 
     AUTO_FOCUS = "#clients"
@@ -122,9 +121,8 @@ class Overview(WithPast, WithTrouble):
     DEFAULT_CSS = """
     Overview {
         layout: vertical; overflow: hidden; background: $background;
-        & #top { height: auto; layout: vertical; }
+        & #top, & #right { width: 1fr; height: auto; layout: vertical; overflow: hidden; }
         & #top.-wide { layout: horizontal; }
-        & #right { height: auto; layout: vertical; }
         & #top.-wide > Panel { width: 1fr; }
         & #top.-wide > #right { width: 1fr; }
         & #filter { height: 1; border: none; padding: 0 1; background: $surface; display: none; }
@@ -175,9 +173,9 @@ class Overview(WithPast, WithTrouble):
         yield self.tabs
         yield self.past_bar
         yield self.alert
-        with Container(id="top"):
+        with Ground(id="top"):
             yield self.devices
-            with Container(id="right"):
+            with Ground(id="right"):
                 yield self.limits
                 yield self.servers
         yield self.clients

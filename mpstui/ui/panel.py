@@ -12,7 +12,7 @@ from textual.message import Message
 
 from mpstui.core.late import dataclass
 from mpstui.ui.box import lower_border, scroll_bar, upper_border
-from mpstui.ui.lines import Line, LineWidget, fit_line, width_of
+from mpstui.ui.lines import Line, LineWidget, fit_line, merged, width_of
 from mpstui.ui.typeahead import opens
 
 Row = TypeVar("Row")
@@ -85,8 +85,8 @@ class Panel(LineWidget, Generic[Row], can_focus=True):
         """The lines of one row."""
         raise NotImplementedError
 
-    def stamp(self, row: Row) -> Hashable:
-        """What of a row's lines may change while the row is the same object and its panel's context the same.
+    def stamp(self, row: Row, width: int) -> Hashable:
+        """All that goes into a row's lines while its panel's context is the same.
 
         None, where that is not known: its lines are made again each time.
         """
@@ -287,21 +287,21 @@ class Panel(LineWidget, Generic[Row], can_focus=True):
         lines: list[Line] = []
         for index in indices:
             row = self.rows[index]
-            changing = self.stamp(row)
+            changing = self.stamp(row, inner)
             stamp = changing, inner, self._band(index)
             drawn = before.get(self.key(row)) if changing is not None else None
-            if drawn is None or drawn[0] is not row or drawn[1] != stamp:
-                drawn = row, stamp, [fit_line(line, inner) for line in self._decorated(index, inner)]
+            if drawn is None or drawn[1] != stamp:
+                drawn = row, stamp, [merged(fit_line(line, inner)) for line in self._decorated(index, inner)]
             self._drawn[self.key(row)] = drawn
             lines += drawn[2]
         return lines
 
     def _band(self, index: int) -> str | None:
         """The style of the cursor, if it is seen on this row."""
-        within = self.has_focus_within
-        if index != self._index or not (within or self.KIND == "client"):
+        if index != self._index:
             return None
-        return "cursor" if within else "cursor-blur"
+        within = self.has_focus_within
+        return "cursor" if within else "cursor-blur" if self.KIND == "client" else None
 
     def _decorated(self, index: int, inner: int) -> list[Line]:
         lines, band = self.row_lines(self.rows[index], inner), self._band(index)

@@ -275,10 +275,11 @@ class WritingApp(App[R]):
         """Have all of the screen laid out and written, at once where that can be had."""
         if not (screen.is_mounted and screen.is_running):  # it has no widgets yet, or none any more
             return
-        self.refresh(layout=True)
-        if self._can_write_all(screen):
+        if self._can_write_all(screen) and not getattr(self, "_batch_count", 0):
             screen._refresh_layout(self.size)
             self._display(screen, self._all_of(screen))
+        else:
+            self.refresh(layout=True)
 
     def unpainted(self, screen: Screen[Any]) -> bool:
         """Whether something of the screen waits to be painted; False, where that is not known."""

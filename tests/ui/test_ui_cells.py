@@ -228,7 +228,7 @@ def test_wide_combining_and_steering_characters_never_move_a_column(odd: str) ->
         for each in possible_columns(thing):
             for room in (4, 5, 7, 8, 11, 14, 22, 34):
                 for item in items:
-                    line = _fitted(each, item, view, room, "text", False)
+                    line = _fitted(each, item, tuple(each.cell(item, view, room)), room, "text", False)
                     assert width_of(line) == cell_len("".join(text for text, _ in line)) == room, (each.id, room, line)
     panel, picks = ClientsPanel(), PickList([Pick(1, odd, odd), Pick(2, "x")])
     panel.view = view

@@ -456,11 +456,11 @@ class ClientsPanel(TablePanel[Client | Group]):
         pinned = not isinstance(row, Group) and row.key in self.pinned
         return ((" ", "text"), ("✓" if self._is_chosen(row) else " ", "chosen"), (PIN if pinned else " ", "key"))
 
-    def stamp(self, row: Client | Group) -> Hashable:
+    def stamp(self, row: Client | Group, width: int) -> Hashable:
         if not isinstance(row, Group):
-            return super().stamp(row)
-        self._lay(self.inner)
-        return self._steady, self.lead(row), self._label(row)
+            return super().stamp(row, width)
+        self._lay(width)
+        return self._steady, self.lead(row), self._label(row), id(row)  # kept as long as what is drawn of it
 
     def _label(self, group: Group) -> Line:
         """``[-] user alice · 3 clients``"""

@@ -40,8 +40,8 @@ class TablePanel(Panel[T]):
         self._steady: tuple[object, ...] = ()
         self._titled: tuple[list[tuple[Field[T], int, str]], Line] | None = None
         self._noting = NotingView(self.view)
-        self._changing: dict[Hashable, tuple[T, list[tuple[Field[T], int]]]] = {}
-        """Of each row that is in view, the columns that go by the snapshot or the daemon."""
+        self._changing: dict[Hashable, tuple[T, list[int], list[Line]]] = {}
+        """Of each row that is in view, the columns that go by the snapshot or the daemon, and what stands in all."""
 
     def columns(self, width: int) -> list[tuple[Field[T], int]]:
         """The columns that there is room for, with their cells."""
@@ -104,24 +104,30 @@ class TablePanel(Panel[T]):
                 line += _fit_cell(cell, cells, column.gap, column.align == ">", None, "text")
         return tuple(line)
 
-    def stamp(self, row: T) -> Hashable:
-        width = self.inner
+    def stamp(self, row: T, width: int) -> Hashable:
         view, columns = self._lay(width)
         key = self.key(row)
         known = self._changing.get(key)
         if known is None or known[0] is not row:
             if len(self._changing) > 2 * self._visible_rows() + _SPARE:
                 self._changing.clear()
-            known = self._changing[key] = row, [pair for pair in columns if self._looks(pair, row)]
-        cells = [each.cell(row, view, room) for each, room in known[1]]
-        return self._steady, self.lead(row), self.plain(row), cells, self.note(row, width)
+            known = self._changing[key] = row, *self._look(row, columns)
+        else:
+            for at in known[1]:
+                each, room = columns[at]
+                known[2][at] = each.cell(row, view, room)
+        marks = [each.column.mark(row) for each, _ in columns if each.column is not None and each.column.mark]
+        return self._steady, self.lead(row), self.plain(row), tuple(known[2]), marks, self.note(row, width)
 
-    def _looks(self, column: tuple[Field[T], int], row: T) -> bool:
-        """Whether the cell goes by the snapshot or the daemon, which are others the next time."""
-        each, room = column
-        self._noting.begin()
-        each.cell(row, self._noting, room)
-        return self._noting.looked
+    def _look(self, row: T, columns: Sequence[tuple[Field[T], int]]) -> tuple[list[int], list[Line]]:
+        """Which cells go by the snapshot or the daemon, which are others the next time; and all cells."""
+        changing, cells = [], []
+        for at, (each, room) in enumerate(columns):
+            self._noting.begin()
+            cells.append(each.cell(row, self._noting, room))
+            if self._noting.looked:
+                changing.append(at)
+        return changing, cells
 
     def head(self, width: int) -> Line | None:
         return self._titles(width) if self.HEADED else None
@@ -191,9 +197,14 @@ class TablePanel(Panel[T]):
         view, columns = self._lay(width)
         plain = self.plain(row)
         line: list[tuple[str, str]] = [*self.lead(row)]
+        known = self._changing.get(self.key(row)) if self._steady and self._steady[0] == width else None
+        if known is not None and known[0] is row:  # as its stamp has just found them
+            cells = known[2]
+        else:
+            cells = [each.cell(row, view, room) for each, room in columns]
         for number, (each, room) in enumerate(columns):
             last = self.STRETCH and number == len(columns) - 1
-            line += _fitted(each, row, view, room, plain, last)
+            line += _fitted(each, row, tuple(cells[number]), room, plain, last)
         note = self.note(row, width)
         if note and self.NOTE_AT_RIGHT:
             while not line[-1][0].strip():
@@ -214,11 +225,10 @@ def _total(each: Field[Any]) -> Total | None:
     return None if each.column is None else each.column.total
 
 
-def _fitted(each: Field[T], row: T, view: View, room: int, plain: str, last: bool) -> Line:
+def _fitted(each: Field[T], row: T, cell: Line, room: int, plain: str, last: bool) -> Line:
     """A cell in exactly ``room`` cells of the screen."""
     column = each.column
     assert column is not None  # noqa: S101 - lay_out gives fields that have one
-    cell = tuple(each.cell(row, view, room))
     if last:
         return fit_line(_styled(cell, plain), room)
     mark = None if column.mark is None else column.mark(row) or " "

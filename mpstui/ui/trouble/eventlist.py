@@ -65,9 +65,9 @@ class EventList(EventsPanel):
             self._unseen += new
         self.set_rows(events)
 
-    def stamp(self, row: Event) -> Hashable:
+    def stamp(self, row: Event, width: int) -> Hashable:
         """A row is drawn again when what is looked for changes, too."""
-        return self.needle, super().stamp(row)
+        return self.needle, super().stamp(row, width)
 
     def note(self, row: Event, width: int) -> Line:
         """Its date, where that is another than that of the row before."""
