@@ -113,7 +113,7 @@ def caveat_text(fault: ServerFault) -> str:
         them = "one of them" if len(fault.ended_nearby) > 1 else "it"
         return (
             f"{who[0].upper()}{who[1:]} ended at the same moment: if {them} was killed while busy, without "
-            "terminate_client, that was the cause."
+            "terminate_client, that can be the cause."
         )
     if (many := len(fault.suspects)) > 1:
         return f"It may have been any of {many} clients with a context on its GPUs: all get the same error at once."

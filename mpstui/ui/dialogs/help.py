@@ -37,7 +37,7 @@ SAFETY = (
     ),
     DetailRow("2", "terminate_client is sent once for a client: a second one blocks the whole daemon."),
     DetailRow(
-        "3", "A kill comes only after terminate_client has answered; without it the neighbours lose their work too."
+        "3", "A kill comes only after terminate_client has answered; without it the neighbours can lose their work too."
     ),
     DetailRow("4", "Values are checked before they are sent, and read back after."),
     DetailRow("5", "A client is its PID and start time: a reused PID is never hit. Every change is in the audit log."),
@@ -81,8 +81,8 @@ GLOSSARY = (
     DetailRow("pinned memory limit", "The device memory that a client may take. More gives it an out-of-memory error."),
     DetailRow("outdated limits", "The client connected before the present limits were set. It keeps the old ones."),
     DetailRow("group", "The clients of one user, GPU, server, pod or job (F5)."),
-    DetailRow("pending", "The client waits for a server, because the clients of another user have it."),
-    DetailRow("FAULT", "A client made a fatal error on a GPU. All clients of that server there lose their work."),
+    DetailRow("pending", "The client waits for a server: it is starting, or the clients of another user have it."),
+    DetailRow("FAULT", "A fatal GPU error. All clients of that server on that GPU lose their work."),
     DetailRow(
         "LAUNCH/s",
         "Kernel launches of a client each second, counted from outside. They are not SM time: one long kernel keeps a "
@@ -197,9 +197,7 @@ class FleetHelp(HelpScreen):
         (
             "States, the worst first",
             (
-                DetailRow(
-                    "FAULT", "A client made a fatal error on a GPU. All clients of that server there lose their work."
-                ),
+                DetailRow("FAULT", "A fatal GPU error. All clients of that server on that GPU lose their work."),
                 DetailRow("BLOCKED", "A daemon answers nobody. Its clients keep running."),
                 DetailRow("NO ANSWER", "The node, or its exporter, does not answer."),
                 DetailRow("NOT STARTING", "Servers end before they are ready."),

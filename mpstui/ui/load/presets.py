@@ -60,7 +60,7 @@ def _noisy(clients: int) -> tuple[float, ...]:
 
 _WRITE_UP = "The n-body comparison: look at the sum for 1, 2 and 4 clients, with MPS on and off."
 PRESETS: Final = (
-    Preset("even", "even shares", "All clients get the same number of SMs; none disturbs another.", ("fma",), 4, _even),
+    Preset("even", "even shares", "All clients get the same number of SMs, 100 % together.", ("fma",), 4, _even),
     Preset("30-70", "30 : 70", "Throughput follows the SMs. Move one share and see.", ("fma",), 2, _thirty_seventy),
     Preset(
         "half",

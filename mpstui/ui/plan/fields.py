@@ -38,7 +38,11 @@ FIELDS: Final = (
     FormField("clients", "shares", "How many. Shares without a tenant are for clients to come.", "0123456789"),
     FormField("amounts", "amounts", "", _AMOUNTS),
     FormField("memory", "memory", "", _AMOUNTS),
-    FormField("contexts", "contexts", "Of each client on this device; each one takes memory and one of the 48 places."),
+    FormField(
+        "contexts",
+        "contexts",
+        "Of each client on this device; each one takes memory, and the device takes a limited number.",
+    ),
 )
 _ABOUT_STRATEGY: Final[dict[Strategy, str]] = {
     "uniform": "Each gets 100 % / n: nobody disturbs anybody.",
