@@ -14,7 +14,7 @@ from mpstui.ui.bars import last_event
 from mpstui.ui.box import box
 from mpstui.ui.contract import Host
 from mpstui.ui.lines import Line, LineWidget, fit
-from mpstui.ui.trouble.no_answer import way_out
+from mpstui.ui.trouble.no_answer import recovery
 
 _GIVE_WAY: Final = ("", "where", "remedy", "still works", "before", "since")
 """Fields that go first where there is no room for all: the key that helps stays, and the remedy where there is none."""
@@ -24,7 +24,7 @@ class ConditionPanel(LineWidget):
     """Takes the place of limits, servers and clients, and clears by itself when the daemon answers again."""
 
     def __init__(self, *, read_only: bool) -> None:
-        super().__init__(id="card")
+        super().__init__(id="condition")
         self._read_only = read_only
         self._snapshot: Snapshot | None = None
         self._daemon: Daemon | None = None
@@ -75,7 +75,7 @@ class ConditionPanel(LineWidget):
         found = daemon.condition
         word, style = HEALTH[found.health]
         what = printable(found.detail) if found.detail else found.meaning
-        ways = way_out(snapshot, daemon, cast("Host", self.app).keymap, read_only=self._read_only, brief=brief)
+        ways = recovery(snapshot, daemon, cast("Host", self.app).keymap, read_only=self._read_only, brief=brief)
         fields = [("where", path_text(daemon.pipe_dir)), ("what", what)]
         if found.detail and found.meaning:
             fields.append(("", found.meaning))

@@ -41,7 +41,7 @@ _FEWEST_EVENTS: Final = 8
 """Lines with borders that events beside the devices have at least."""
 _MOST_EVENTS: Final = 20
 _CARD: Final = 16
-"""Lines of what a card says, and a little room."""
+"""Lines of what a condition says, and a little room."""
 _STEADY: Final = 8
 """Clients that may end before the lines they had are given to something else."""
 
@@ -60,7 +60,7 @@ class Needs(NamedTuple):
     limits: int
     servers: int
     explained: bool
-    """A card stands in place of limits, servers and clients."""
+    """A condition stands in place of limits, servers and clients."""
     bars: int
     """Lines for tabs, problems and the filter."""
     focus: str
@@ -101,7 +101,7 @@ def plan(width: int, height: int, needs: Needs) -> PanelHeights:
     if width < MIN_WIDTH or height < MIN_HEIGHT:
         return PanelHeights({}, 1, wide, framed)
     room = height - 2 - needs.bars
-    main = "card" if needs.explained else "clients"
+    main = "condition" if needs.explained else "clients"
     inside = needs.focus if needs.focus in {"devices", "events"} or not needs.explained else main
     if room < _TWO_PANELS or needs.zoomed:
         alone = needs.zoomed and inside == "devices"

@@ -127,7 +127,7 @@ class Overview(WithPast, WithTrouble, Ground):
         & #top.-wide > #right { width: 1fr; }
         & #filter { height: 1; border: none; padding: 0 1; background: $surface; display: none; }
         & Panel { display: none; width: 100%; }
-        & #card { display: none; }
+        & #condition { display: none; }
         & #too-small { display: none; height: 1fr; }
     }
     """
@@ -162,10 +162,10 @@ class Overview(WithPast, WithTrouble, Ground):
         self.servers = ServersPanel(id="servers")
         self.clients = ClientsPanel(id="clients")
         self.log_panel = EventsPanel(id="events")
-        self.card = ConditionPanel(read_only=runner.read_only)
+        self.condition = ConditionPanel(read_only=runner.read_only)
         self.problems = ProblemBar()
         self.keys = KeyBar()
-        self.slip = StaleTarget()
+        self.stale = StaleTarget()
         self._keymap = keymap or {}
 
     def compose(self) -> ComposeResult:
@@ -179,7 +179,7 @@ class Overview(WithPast, WithTrouble, Ground):
                 yield self.limits
                 yield self.servers
         yield self.clients
-        yield self.card
+        yield self.condition
         yield self.log_panel
         yield TooSmall(id="too-small")
         yield self.problems
@@ -225,7 +225,7 @@ class Overview(WithPast, WithTrouble, Ground):
 
     @property
     def face(self) -> tuple[object, ...]:
-        """What gives its keys another meaning: which daemon is shown, whether its card stands in for its panels, and
+        """What gives its keys another meaning: which daemon is shown, whether its condition stands in for its panels, and
         who can be rescued."""
         daemon = self.daemon
         if daemon is None or (self._filter is not None and self.focused is self._filter):
@@ -269,9 +269,9 @@ class Overview(WithPast, WithTrouble, Ground):
             self.servers.show(snapshot, daemon, with_limits="limits" not in shown)
             meant, at = self.clients.targets(), self.clients.cursor
             self.clients.show(snapshot, daemon, self._host.load_keys, self._host.history.clients)
-            self.slip.watch(meant, daemon, moved=not self.clients.chosen and self.clients.cursor != at)
-        if "card" in shown:
-            self.card.show(snapshot, daemon)
+            self.stale.watch(meant, daemon, moved=not self.clients.chosen and self.clients.cursor != at)
+        if "condition" in shown:
+            self.condition.show(snapshot, daemon)
         self._show_keys()
 
     def _problems(self) -> list[Problem]:
@@ -335,7 +335,7 @@ class Overview(WithPast, WithTrouble, Ground):
         self.query_one("#right").display = any(name in fresh.heights for name in _RIGHT)
         self.query_one("#too-small").display = fresh.too_small
         self.header.display = self.keys.display = not fresh.too_small
-        for name in (*PANELS, "card"):
+        for name in (*PANELS, "condition"):
             widget = self.query_one(f"#{name}")
             widget.display = name in fresh.heights
             if isinstance(widget, Panel):
@@ -491,7 +491,7 @@ class Overview(WithPast, WithTrouble, Ground):
         """Open an action's dialog, for the clients that are chosen now: nothing changes its mind while it is open."""
         action = next(a for a in self._runner.actions if a.id == action_id)
         daemon, snapshot = self.daemon, self._snapshot
-        refusal = (self.slip.refusal() if _on_clients(action) else None) or self.unavailable(action)
+        refusal = (self.stale.refusal() if _on_clients(action) else None) or self.unavailable(action)
         if refusal is not None or daemon is None or snapshot is None:
             self.app.notify(refusal or "", title=action.title, severity="warning", markup=False)
             return

@@ -35,7 +35,7 @@ from mpstui.operations.rescue import targets
 from mpstui.operations.runner import OperationRunner
 from mpstui.operations.types import ExitStatus, Preview, Request, Result
 from mpstui.ui.load.setup import Setup, problem
-from mpstui.ui.trouble.no_answer import way_out
+from mpstui.ui.trouble.no_answer import recovery
 from tests.operations.fakes import PIPE, FakeControl, FakeNode, client, node
 
 MALLORY = Speaker(64001, "a daemon of mallory")
@@ -171,7 +171,7 @@ def test_no_card_of_a_strangers_asks_for_an_end(cause: Cause) -> None:
     daemon = _as_claimed(of.daemons[0])
     snapshot = replace(of, daemons=(daemon,))
     assert targets("unblock", daemon) == targets("end_lost_clients", daemon) == ()
-    words = " ".join(text for _, text in way_out(snapshot, daemon, {}, read_only=False))
+    words = " ".join(text for _, text in recovery(snapshot, daemon, {}, read_only=False))
     said = f"{daemon.remedy} {words}"
     assert not re.search(rf"(?i)\bends? (process|client) {VICTIM.pid}", said), said
     if cause in {"held", "silent", "terminated_twice"}:

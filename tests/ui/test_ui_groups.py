@@ -104,7 +104,7 @@ async def test_on_the_line_of_a_group_a_key_that_ends_work_names_each_of_its_cli
     alices = [client(n) for n in (0, 5, 10)]
     app = make_app(node(*alices, client(1)))
     async with app.run_test(size=SIZE) as pilot:
-        clock = app.overview.slip.clock = Clock()
+        clock = app.overview.stale.clock = Clock()
         table = app.overview.clients
         table.group("user")
         await pilot.press("g", "t")

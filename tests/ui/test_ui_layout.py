@@ -34,7 +34,7 @@ def test_every_size_is_filled_exactly_and_nothing_overlaps(explained: bool, focu
                 heights = dict(made.heights)
                 assert min(heights.values()) >= (3 if made.framed else 1), (width, height, needs, made)
                 if explained:
-                    assert height - bars < 18 or shown or {"devices", "card"} <= set(heights) <= {*FOCUS, "card"}
+                    assert height - bars < 18 or shown or {"devices", "condition"} <= set(heights) <= {*FOCUS, "condition"}
                 else:
                     assert height - bars < 9 or heights["clients"] >= 3, (width, height, needs, made)
                     assert focus in made.heights, "the panel that the user is in is shown"
@@ -75,7 +75,7 @@ def test_a_large_screen_shows_the_history_and_all_panels() -> None:
 def test_beside_a_card_too_the_devices_use_the_room() -> None:
     made = plan(160, 48, Needs(3, 1, 0, True, 2, "devices"))
     assert made.lines_per_device > READINGS
-    assert 16 <= made.heights["card"] <= 22, made
+    assert 16 <= made.heights["condition"] <= 22, made
 
 
 def test_a_large_screen_stays_as_it_is_until_the_clients_are_known() -> None:

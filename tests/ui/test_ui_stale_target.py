@@ -30,7 +30,7 @@ class Clock:
 async def test_an_action_is_held_back_where_the_client_meant_has_ended(choose: bool) -> None:
     app = make_app(node(ONE, TWO, THREE))
     async with app.run_test(size=SIZE) as pilot:
-        clock = app.overview.slip.clock = Clock()
+        clock = app.overview.stale.clock = Clock()
         if choose:
             await pilot.press("v")
         app.collector.push(node(TWO, THREE))

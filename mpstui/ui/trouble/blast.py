@@ -185,7 +185,7 @@ class BlastScreen(ListScreen):
         """``start`` is the client to begin at."""
         super().__init__(runner, snapshot, pipe_dir)
         self._start = start
-        self._slip = StaleTarget()
+        self._stale = StaleTarget()
 
     def make_list(self) -> Panel[GraphNode]:
         return GraphPanel(id="list")
@@ -197,7 +197,7 @@ class BlastScreen(ListScreen):
     def fill(self, snapshot: Snapshot) -> None:
         daemon = self.daemon
         if daemon is not None:
-            self._slip.watch((self.client.key,) if self.client is not None else (), daemon)
+            self._stale.watch((self.client.key,) if self.client is not None else (), daemon)
         self.graph.take(daemon, snapshot)
         if self._start is not None:
             self._go_to(self._start)
@@ -287,7 +287,7 @@ class BlastScreen(ListScreen):
 
     @opens
     def action_act(self, action_id: str) -> None:
-        if (refusal := self._slip.refusal()) is not None:
+        if (refusal := self._stale.refusal()) is not None:
             self.app.notify(refusal, severity="warning", markup=False)
         elif (client := self.client) is not None:
             self.act(action_id, (client.key,))

@@ -1,4 +1,4 @@
-"""What the card of a daemon that does not answer says besides: the key that helps, who waits, who lost the server."""
+"""What is said besides of a daemon that does not answer: the key that helps, who waits, who lost the server."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from mpstui.operations.rescue import left_out, processes, targets
 from mpstui.ui.keys import shown_key
 
 _NAMED = 5
-"""Processes that the card names; ``W`` and ``b`` show all."""
+"""Processes that are named; ``W`` and ``b`` show all."""
 
 
-def way_out(
+def recovery(
     snapshot: Snapshot, daemon: Daemon, keymap: Mapping[str, str], *, read_only: bool, brief: bool = False
 ) -> list[tuple[str, str]]:
     """Labels and texts, the key first. ``brief``: processes are counted, not listed."""
