@@ -225,8 +225,8 @@ class Overview(WithPast, WithTrouble, Ground):
 
     @property
     def face(self) -> tuple[object, ...]:
-        """What gives its keys another meaning: which daemon is shown, whether its condition stands in for its panels, and
-        who can be rescued."""
+        """What gives its keys another meaning: which daemon is shown, whether its condition stands in for its panels,
+        and who can be rescued."""
         daemon = self.daemon
         if daemon is None or (self._filter is not None and self.focused is self._filter):
             return ()

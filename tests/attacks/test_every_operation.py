@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from contract.commands import Commands
 
 from mpstui import operations
 from mpstui.cli.change import _client_of
 from mpstui.control import channel
 from mpstui.control.answer import Outcome
 from mpstui.control.channel import RawReply
-from mpstui.control.mps import MpsControl
 from mpstui.core import condition
 from mpstui.core.condition import Moment
 from mpstui.core.model import Cause, Client, Condition, ProcessKey, ServerFault, SessionHolder, Snapshot
@@ -217,7 +217,7 @@ async def test_a_change_goes_to_whose_daemon_it_was_asked_for(
     for name, (asked, other) in EXCHANGES.items():
         now, sent[:], seen = [other if when == "before it is carried out" else asked], [], []
         one = channel.ControlChannel(tmp_path, ("control",), speaker=lambda _, now=now: now[0])
-        control = MpsControl(one)
+        control = Commands(one)
 
         async def run(self: Operation, work: Work, now: list[Speaker] = now, other: Speaker = other) -> Result:
             now[0] = other

@@ -34,7 +34,9 @@ def test_every_size_is_filled_exactly_and_nothing_overlaps(explained: bool, focu
                 heights = dict(made.heights)
                 assert min(heights.values()) >= (3 if made.framed else 1), (width, height, needs, made)
                 if explained:
-                    assert height - bars < 18 or shown or {"devices", "condition"} <= set(heights) <= {*FOCUS, "condition"}
+                    assert (
+                        height - bars < 18 or shown or {"devices", "condition"} <= set(heights) <= {*FOCUS, "condition"}
+                    )
                 else:
                     assert height - bars < 9 or heights["clients"] >= 3, (width, height, needs, made)
                     assert focus in made.heights, "the panel that the user is in is shown"
