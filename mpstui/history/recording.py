@@ -630,6 +630,13 @@ class Recorder:
         if self._waits >= _PIECE:  # as a log's history is told, all at once
             self._pack(zlib.Z_NO_FLUSH)
 
+    def anew(self) -> None:
+        """See Listener."""
+        try:
+            self.end()
+        except OSError as error:
+            self.trouble = error_text(error)
+
     def flush(self) -> None:
         """What was told so far can be read."""
         if self._head is None:

@@ -90,8 +90,8 @@ class LogTail:
         self._settled: tuple[int, int, int] | None = None
         """Size and times of the file with that print, where a later change would show in them."""
 
-    def poll(self) -> list[bytes]:
-        """New whole lines without their line breaks; at most ``CHUNK_BYTES`` of them, so poll until none comes."""
+    def poll(self, most: int = CHUNK_BYTES) -> list[bytes]:
+        """New whole lines without their line breaks; at most ``most`` bytes of them, so poll until none comes."""
         try:
             found = os.lstat(self.path)
         except OSError as error:
@@ -112,7 +112,7 @@ class LogTail:
             return []
         if found.st_size < self._offset or self._is_another():  # written anew in place: what is there now is new
             self._offset, self._buffer, self._overlong = 0, b"", False
-        lines = self._read(found.st_size) if found.st_size > self._offset else []
+        lines = self._read(found.st_size, most) if found.st_size > self._offset else []
         self._remember(found)
         return lines
 
@@ -214,13 +214,13 @@ class LogTail:
         self.from_start = False
         return floor
 
-    def _read(self, size: int) -> list[bytes]:
+    def _read(self, size: int, most: int = CHUNK_BYTES) -> list[bytes]:
         if self._fd is None:
             return []
         if size - self._offset > BEHIND_BYTES:
             self._offset = size - HISTORY_BYTES
             self._buffer, self._overlong, self.skipped, self.from_start = b"", True, True, False
-        data = _pread(self._fd, min(CHUNK_BYTES, size - self._offset), self._offset)
+        data = _pread(self._fd, min(most, size - self._offset), self._offset)
         if not data:
             return []
         self._offset += len(data)
@@ -377,7 +377,7 @@ class LogWatch:
         told: list[Told] = []
         self._look()
         for kind, tail, parser in self._logs:
-            while lines := tail.poll():
+            while lines := tail.poll(_BLOCK):
                 told += ((kind, event) for line in lines for event in parser.feed(line))
             told += ((kind, event) for event in parser.flush())
         return _ordered(told)
@@ -438,14 +438,17 @@ class LogWatch:
 
 
 def _ordered(told: list[Told]) -> list[Told]:
-    """By time; where both logs say the same moment, the daemon's word comes first, as it acted first."""
+    """By time; where both logs say the same moment, the daemon's word comes first, as it acted first: its log is read
+    first."""
     latest = 0.0
-    keyed: list[tuple[float, int, int, Told]] = []
-    for index, (kind, event) in enumerate(told):
-        latest = event.time if event.time is not None else latest
-        keyed.append((latest, 0 if kind == "control" else 1, index, (kind, event)))
-    keyed.sort(key=lambda entry: entry[:3])
-    return [entry[3] for entry in keyed]
+
+    def time_of(each: Told) -> float:
+        nonlocal latest
+        latest = each[1].time if each[1].time is not None else latest
+        return latest
+
+    told.sort(key=time_of)
+    return told
 
 
 # The kernel's word that a log was written to, so that nobody has to look for it ten times a second.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import field, replace
 from functools import wraps
 from pathlib import Path
@@ -219,6 +220,9 @@ class Listener(Protocol):
 
     def __call__(self, node: NodeState, name: str, values: tuple[object, ...], /) -> None: ...
 
+    def anew(self) -> None:
+        """Something was folded that it is not told: what comes goes by the state that the next reading finds."""
+
 
 def _reading(
     method: Callable[Concatenate[NodeState, P], R],
@@ -265,6 +269,17 @@ class NodeState:
         self._computing: frozenset[int] = frozenset()
         self._activity: Mapping[ProcessKey, Activity] | None = None
         self._idle_after: float | None = None
+
+    @contextmanager
+    def untold(self) -> Iterator[None]:
+        """For readings of what was before: thousands of them, of which the state that they come to says enough."""
+        listener, self.listener = self.listener, None
+        try:
+            yield
+        finally:
+            self.listener = listener
+            if listener is not None:
+                listener.anew()
 
     def kept(self) -> Kept:
         """What it goes by; its parts are this state's own."""

@@ -129,9 +129,10 @@ class DaemonWatcher:
                 first = next((e.time for _, e in told if e.time is not None), None)
                 self._node.read_from(self.pipe_dir, self._clock() if first is None else first)
             now = self._clock()  # the daemon's local time may be ahead of ours: history is never newer than an answer
-            for kind, event in told:
-                self._node.add_event(self.pipe_dir, event, kind, min(event.time or 0.0, now))
-                self._note_session(event.kind, self._monotonic())
+            with self._node.untold():
+                for kind, event in told:
+                    self._node.add_event(self.pipe_dir, event, kind, min(event.time or 0.0, now))
+                    self._note_session(event.kind, self._monotonic())
             logs.live(self._monotonic)
             if not self.running:
                 self._node.forget(self.pipe_dir)

@@ -247,6 +247,46 @@ def test_one_that_was_torn_off_is_continued_behind_that(tmp_path, fault_file):
     assert tape.trouble is None
 
 
+def test_what_was_before_is_recorded_as_the_state_that_it_came_to():
+    """A history has thousands of events, all told at the same moment."""
+    tape, now = MemoryTape(1 << 30, 1e9), [0.0]
+    recorder = Recorder(tape, lambda: now[0])
+    told = [(event.time, kind, event) for kind, raw in FAULTS.items() for event in events(kind, raw) if event.time]
+    node = NodeState("gpu-07", euid=0)
+    node.listener = recorder
+    now[0] = max(when for when, *_ in told) + 1
+    node.set_places([running()])
+    node.set_watching(PIPE, Watching("logs"))
+    with node.untold():
+        for when, kind, event in sorted(told, key=lambda each: each[:2]):
+            node.add_event(PIPE, event, kind, when)
+    now[0] += 1
+    made = node.snapshot(now[0])
+    node.set_facts([1], {}, now[0])
+    recorder.flush()
+    assert node.listener is recorder
+    assert recorder.trouble is None
+    assert made.events
+    written = b"".join(line for number in range(len(tape.heads())) for line in lines(tape, number))
+    assert b"add_event" not in written
+    assert Player(tape).at(now[0]).snapshot == made
+
+
+def test_what_waits_to_be_packed_is_little():
+    tape, now = MemoryTape(1 << 30, 1e9), [0.0]
+    recorder = Recorder(tape, lambda: now[0], flush=1e9)
+    node = NodeState("gpu-07", euid=0)
+    node.listener = recorder
+    most = 0
+    for kind, raw in FAULTS.items():
+        for event in events(kind, raw) * 40:
+            now[0] = event.time or now[0]
+            node.add_event(PIPE, event, kind, now[0])
+            most = max(most, sum(map(len, recorder._waiting)))
+    assert recorder._told > 1 << 18
+    assert most < 1 << 17
+
+
 def test_a_full_file_becomes_the_older_part(tmp_path):
     path = tmp_path / "long.mps"
     sink = FileSink(path, 60_000, 1e12)
