@@ -294,17 +294,18 @@ class MemoryTape:
 
     def __init__(self, most: int, seconds: float) -> None:
         self._most, self._seconds = most, seconds
-        self._members: deque[tuple[Head, bytearray]] = deque()
+        self._members: deque[tuple[Head, list[bytes]]] = deque()
+        """Each in the pieces that it was written in: one that grows would be moved again and again, and leave holes."""
 
     @property
     def size(self) -> int:
         """Bytes that are kept."""
-        return sum(len(data) for _, data in self._members)
+        return sum(len(data) for _, pieces in self._members for data in pieces)
 
     def copy(self) -> MemoryTape:
         """What is there now, to be read elsewhere while this one goes on."""
         found = MemoryTape(self._most, self._seconds)
-        found._members.extend((head, data if head.size else bytearray(data)) for head, data in tuple(self._members))
+        found._members.extend((head, list(pieces)) for head, pieces in tuple(self._members))
         return found
 
     def begin(self, head: Head) -> None:
@@ -313,11 +314,12 @@ class MemoryTape:
             self.size > self._most or self._members[0][0].last < head.first - self._seconds
         ):
             self._members.popleft()
-        self._members.append((head, bytearray(_packed(head))))
+        self._members.append((head, [_packed(head)]))
 
     def write(self, data: bytes) -> None:
         """To the newest one."""
-        self._members[-1][1].extend(data)
+        if data:
+            self._members[-1][1].append(data)
 
     def end(self, head: Head) -> None:
         """The newest one is whole, or has come so far."""
@@ -329,7 +331,11 @@ class MemoryTape:
 
     def read(self, number: int, offset: int, most: int) -> bytes:
         """See Tape."""
-        return bytes(self._members[number][1][offset : offset + most])
+        for piece in self._members[number][1]:
+            if offset < len(piece):
+                return piece[offset : offset + most]
+            offset -= len(piece)
+        return b""
 
 
 class FileSink:

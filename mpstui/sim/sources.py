@@ -460,7 +460,7 @@ class SimProcesses:
             container=client.container,
             where=None if client.cgroup is None else simulated_where(client.cgroup),
             pid_namespace=client.namespace,
-            cpu_seconds=max(0.0, now - client.since) * _cpu_share(client),
+            cpu_seconds=round(max(0.0, now - client.since) * _cpu_share(client), 2),  # in ticks, as the kernel counts
             vouched=True,
         )
 
