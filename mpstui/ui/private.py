@@ -124,6 +124,13 @@ _PLACES = ("_full_map", "_visible_map", "_dirty_regions", "reflow", "reflow_visi
 _MADE_OF_PLACES = ("_cuts", "_layers", "_layers_visible")
 """What it keeps of that."""
 
+
+def _seen(places: Any) -> dict[Any, Any]:
+    """What can be seen of each widget."""
+    parts = ((widget, place.clip.intersection(place.region)) for widget, place in places.items())
+    return {widget: part for widget, part in parts if part}
+
+
 if _Compositor is not None:
 
     class _PaintedCompositor(_Compositor):  # type: ignore[misc]
@@ -132,7 +139,8 @@ if _Compositor is not None:
         Textual compares with its newest arrangement. It makes one also to answer where a widget is, of which nothing is
         painted: the layout that follows finds no difference then, and a notification, say, stays where it was below one
         that has come. What is painted before that layout is painted by the newest arrangement, cut where the one before
-        it had edges: part of a notification is blank then, or where it is not.
+        it had edges: part of a notification is blank then, or where it is not. And where no layout follows for a while,
+        as of a notification that has gone before what it stood in, nothing paints the answer: so one is asked for.
         """
 
         def __init__(self) -> None:
@@ -141,13 +149,15 @@ if _Compositor is not None:
             """Every widget's place at the last whole layout."""
             self._on_screen: Any = {}
             """The places of those that can be seen, at the last layout or scroll."""
+            self._asked = False
+            """Whether a layout was asked for since the last one."""
 
         def clear(self) -> None:
             super().clear()
             self._laid_out, self._on_screen = {}, {}
 
         def reflow(self, parent: Any, size: Size) -> Any:
-            self._full_map = self._laid_out
+            self._full_map, self._asked = self._laid_out, False
             result = super().reflow(parent, size)
             self._laid_out = self._full_map
             self._mark(self._full_map, size)
@@ -165,6 +175,9 @@ if _Compositor is not None:
             if places is not before:
                 for name in _MADE_OF_PLACES:
                     setattr(self, name, None)
+                if not self._asked and self.root.is_running and _seen(places) != _seen(self._on_screen):
+                    self._asked = True
+                    self.root.call_later(self.root.refresh, repaint=False, layout=True)
             return places
 
         def render_update(self, *args: Any, **options: Any) -> Any:

@@ -53,6 +53,7 @@ def left_to_do(app: MpsTuiApp) -> str:
         "repaint": screen._repaint_required or screen._dirty_widgets or screen._compositor._dirty_regions,
         "messages": app._message_queue.qsize() or screen._message_queue.qsize(),
         "calls": app._next_callbacks or screen._next_callbacks or screen._callbacks,
+        "going": [widget for widget in screen.walk_children() if widget._pruning],
         "widgets": [widget for widget in screen.walk_children() if widget.size and _has_to_do(widget)],
     }
     return " ".join(f"{name}={value}" for name, value in waits.items() if value)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyte
 import pytest
+from settled import settled
 from textual import _time
 from textual.geometry import Region
 from textual.screen import Screen
@@ -89,6 +90,32 @@ async def test_what_was_painted_somewhere_else_meanwhile_is_painted_over() -> No
             screen._refresh_layout()
             assert toast.region == before
             assert not paper.missing(), f"{x}, {y}\n" + "\n".join(paper.screen.display)
+
+
+async def test_what_has_gone_is_painted_over_also_while_its_layout_is_waited_for() -> None:
+    """Over a dialog, the one below it has the same notification there, dimmed; the app asks for the layout once it has
+    done what it is at."""
+    app = make_app(one_daemon())
+    async with app.run_test(size=SIZE, notifications=True) as pilot:
+        app.notify("one", timeout=600)
+        await pilot.press("question_mark")
+        app.notify("two", timeout=600)
+        await pilot.pause()
+        paper, screen, done = Paper(app), app.screen, asyncio.Event()
+        app.action_redraw()
+        app.call_next(done.wait)
+        screen.query("Toast").first()._expire()
+        for _ in range(1000):
+            await asyncio.sleep(0)
+        assert len(screen.query("Toast")) == 1
+        screen._compositor._full_map_invalidated = True
+        assert screen.query("Toast").first().region
+        await settled()
+        missing = paper.missing()
+        done.set()
+        await pilot.pause()
+        assert not missing, "\n".join(paper.screen.display)
+        assert not paper.missing()
 
 
 async def test_the_place_of_a_notification_is_put_right_without_a_key() -> None:
