@@ -31,7 +31,6 @@ from mpstui.observe.procfs import (
     pid_namespace,
     process_key,
     process_uids,
-    read_arguments,
     read_environment,
     read_proc,
     read_stat,
@@ -101,7 +100,8 @@ def running_daemons() -> list[DaemonProcess]:
 
 def daemon_process(pid: int) -> DaemonProcess | None:
     """The daemon that this PID is, judged by its own command line; None for anything else, a zombie among it."""
-    if PROGRAM.encode() not in (read_proc(f"/proc/{pid}/cmdline", 1 << 16) or b""):
+    words = read_proc(f"/proc/{pid}/cmdline", 1 << 16) or b""
+    if PROGRAM.encode() not in words:
         return None  # one of a node's hundreds of Python programs: nothing else of them is read
     try:
         stat = read_stat(pid)
@@ -110,7 +110,7 @@ def daemon_process(pid: int) -> DaemonProcess | None:
     if stat is None or stat.gone:
         return None
     environment = read_environment(pid)
-    options = parse_command_line([os.fsdecode(argument) for argument in read_arguments(pid) or []], environment)
+    options = parse_command_line([os.fsdecode(each) for each in words.rstrip(b"\0").split(b"\0")], environment)
     if options is None or not options.daemon:
         return None
     uid = effective_uid(pid)

@@ -80,10 +80,15 @@ def boot_id() -> str:
 
 def read_stat(pid: int) -> Stat | None:
     """The process's ``stat``, or None where there is no such process. Raises HiddenProcessError."""
+    raw = _raw_stat(pid)
+    return None if raw is None else _stat(pid, raw)
+
+
+def _raw_stat(pid: int) -> bytes | None:
     try:
         fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
         try:
-            raw = os.read(fd, 4096)
+            return os.read(fd, 4096)
         finally:
             os.close(fd)
     except PermissionError:
@@ -92,6 +97,9 @@ def read_stat(pid: int) -> Stat | None:
         if _exists(pid):
             raise HiddenProcessError from None
         return None
+
+
+def _stat(pid: int, raw: bytes) -> Stat | None:
     # The name may hold spaces and parentheses: the fields start behind the last one.
     end = raw.rfind(b")")
     fields = raw[end + 2 :].split()
@@ -413,7 +421,8 @@ class ProcProcesses:
     def __init__(self, belongs: Callable[[str], Where | None] = lambda text: None) -> None:
         """``belongs``: where a process belongs, by the text of its /proc/PID/cgroup."""
         self._belongs = belongs
-        self._known: dict[ProcessKey, tuple[Stat, ProcessFacts]] = {}
+        self._known: dict[int, tuple[bytes, Stat, ProcessFacts]] = {}
+        """What was read of a process last, and what it came to."""
         self._boot = boot_time()
         self._most = 0
         """How many were asked for at a time."""
@@ -437,25 +446,29 @@ class ProcProcesses:
 
     def _facts(self, pid: int) -> ProcessFacts | None:
         try:
-            stat = read_stat(pid)
+            raw = _raw_stat(pid)
         except HiddenProcessError:
             return ProcessFacts(ProcessKey(pid))
-        if stat is None:
+        known = self._known.pop(pid, None)  # put back, the last of them is the latest that was asked for
+        if raw is None:
             return None
-        known = self._known.get(stat.key)
-        if stat.gone:
-            self._known.pop(stat.key, None)
+        if known is not None and known[0] == raw and known[2].command is not None:  # it has done nothing since
+            self._known[pid] = known
+            return known[2]
+        stat = _stat(pid, raw)
+        if stat is None or stat.gone:
             return None
-        if known is None or known[1].command is None or _identity(known[0]) != _identity(stat):
+        if known is not None and known[1].key != stat.key:
+            known = None
+        if known is None or known[2].command is None or _identity(known[1]) != _identity(stat):
             facts = self._read_all(stat)
             if process_key(pid) != stat.key:
                 return None  # It ended meanwhile: what was read may be its successor's.
-        elif known[0].cpu_ticks != stat.cpu_ticks:
-            facts = replace(known[1], cpu_seconds=stat.cpu_ticks / TICKS_PER_SECOND)
+        elif known[1].cpu_ticks != stat.cpu_ticks:
+            facts = replace(known[2], cpu_seconds=stat.cpu_ticks / TICKS_PER_SECOND)
         else:
-            stat, facts = known
-        self._known.pop(stat.key, None)  # the last of them is the latest that was asked for
-        self._known[stat.key] = (stat, facts)
+            facts = known[2]
+        self._known[pid] = raw, stat, facts
         return facts
 
     def _read_all(self, stat: Stat) -> ProcessFacts:

@@ -39,9 +39,9 @@ _IDLE_CELSIUS: Final = 31.0
 _CLIENT_LIMIT: Final = 4096
 _GONE_LIMIT: Final = 256
 """Clients that no daemon tells of any more and of whom it is remembered what they stood for."""
-_LOOKS: Final = 64
+_LOOKS: Final = 16
 """Clients looked up at each reading of whom it is known that they were there."""
-_XID_LOOK: Final = 0.1
+_XID_LOOK: Final = 0.25
 """Seconds between two looks for Xids; NVML tells of one about 0.02 s after the log does (fact 38)."""
 
 
@@ -351,7 +351,11 @@ def _launch_rate(process: _Process) -> float:
 def _outside(pipe_dir: Path, gpus: Sequence[Gpu]) -> list[_Process]:
     """The simulated workers that compute without MPS: of these no daemon knows."""
     found: list[_Process] = []
-    for file in sorted((pipe_dir / LOAD).glob("[0-9]*.json"))[:_CLIENT_LIMIT]:
+    try:
+        names = sorted(name for name in os.listdir(pipe_dir / LOAD) if name[0].isdigit() and name.endswith(".json"))
+    except OSError:
+        return []
+    for file in (pipe_dir / LOAD / name for name in names[:_CLIENT_LIMIT]):
         try:
             entry, pid = read_json(file, owners()), int(file.stem)
             ticks = int(entry["start_ticks"])
