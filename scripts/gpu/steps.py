@@ -220,11 +220,11 @@ def bench(report: Report, setting: Setting) -> None:
         if cost:
             print(compare.cost_table(cost), flush=True)
             report.check("mpstui: no command in a quiet minute", cost["mpstui"]["commands"] == 0, cost["mpstui"])
-        settings = Settings(window=10.0, settle=4.0, keys=25) if quick else Settings(window=60.0, keys=100)
+        settings = Settings(window=10.0, settle=4.0) if quick else Settings(window=60.0)
         starts = 2 if quick else 4
         result = report.attempt("benchmark", lambda: compare.real(watched, settings, starts, 1, setting.nvitop))
         report.value("benchmark", result)
-        restless = Settings(window=window / 2, keys=10)
+        restless = Settings(window=window / 2, keys=20)
         worst = (
             None
             if quick

@@ -304,7 +304,7 @@ def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch, waiter: Waiter
     source = ProcProcesses()
     for child in children:
         source.facts([child.pid])
-    assert set(source._known) == {key_of(child) for child in children[-2:]}, "twice as many as are asked for"
+    assert set(source._known) == {child.pid for child in children[-2:]}, "twice as many as are asked for"
 
 
 def _opened(key: ProcessKey) -> PidFd:
@@ -408,7 +408,8 @@ def test_processes_that_nobody_asks_for_any_more_are_forgotten(monkeypatch):
     def stat_of(pid):
         return stats.setdefault(pid, Stat(pid, b"train", "S", 0, 1, 1, pid, 7))
 
-    monkeypatch.setattr(procfs, "read_stat", stat_of)
+    monkeypatch.setattr(procfs, "_raw_stat", lambda pid: b"%d" % pid)
+    monkeypatch.setattr(procfs, "_stat", lambda pid, raw: stat_of(pid))
     monkeypatch.setattr(procfs, "process_key", lambda pid: stat_of(pid).key)
     monkeypatch.setattr(
         ProcProcesses, "_read_all", lambda self, stat: (read.append(stat.pid), ProcessFacts(stat.key, command="x"))[1]
@@ -418,3 +419,31 @@ def test_processes_that_nobody_asks_for_any_more_are_forgotten(monkeypatch):
         processes.facts([10_000 + number, 5] if number % 10 == 0 else [10_000 + number])
     assert len(processes._known) <= 100
     assert read.count(5) == 1
+
+
+def test_a_process_that_has_done_nothing_is_not_taken_apart_again(monkeypatch, waiter: Waiter) -> None:
+    """Of one that has, or that another has the number of now, what has changed is told."""
+    child = waiter()
+    processes = ProcProcesses()
+    before, raw = processes.facts([child.pid])[child.pid], procfs._raw_stat(child.pid)
+    while processes._known[child.pid][0] != raw:  # it is still starting
+        before, raw = processes.facts([child.pid])[child.pid], procfs._raw_stat(child.pid)
+    assert raw is not None
+    told = [raw]
+    monkeypatch.setattr(procfs, "_raw_stat", lambda pid: told[-1])
+    taken = []
+    stat = procfs._stat
+    monkeypatch.setattr(procfs, "_stat", lambda pid, line: (taken.append(line), stat(pid, line))[1])
+    assert processes.facts([child.pid])[child.pid] is before
+    assert not taken
+    begin, _, rest = raw.rpartition(b") ")
+    fields = rest.split()
+
+    def but(at: int, more: int) -> bytes:
+        return begin + b") " + b" ".join([*fields[:at], b"%d" % (int(fields[at]) + more), *fields[at + 1 :]])
+
+    told.append(but(11, 100))
+    after = processes.facts([child.pid])[child.pid]
+    assert after.cpu_seconds == (before.cpu_seconds or 0) + 100 / os.sysconf("SC_CLK_TCK")
+    told.append(but(19, 5))
+    assert processes.facts([child.pid])[child.pid].key == ProcessKey(child.pid, (before.key.start_ticks or 0) + 5)
