@@ -708,6 +708,11 @@ class Event(NamedTuple):
     """fatal_fault: every client that had a context on its devices; whom the log names is no proof (fact 36)."""
 
     @property
+    def is_question(self) -> bool:
+        """A command that changes nothing, and was not refused."""
+        return self.kind == "command" and not self.values.keys() & {"changes", "refused"}
+
+    @property
     def key(self) -> tuple[object, ...]:
         """What tells it from every other one."""
         return (self.time, self.kind, self.pid, self.server_pid, self.context_id, self.raw)

@@ -37,13 +37,14 @@ class LogTail:
     """The lines of ``path`` as they are written, while ``owners`` are those who write it (see ``open_log``). No method
     raises for anything the file does.
 
-    ``marker`` is what the line holds from which on history matters; the newest such line within the last ``history``
-    bytes is where the first poll starts, else that many bytes before the end.
+    ``marker`` is what the line holds from which on history matters; the newest such line within the last ``far`` bytes
+    is where the first poll starts, else ``history`` bytes before the end.
     """
 
     __slots__ = (
         "_access",
         "_buffer",
+        "_far",
         "_fd",
         "_history",
         "_identity",
@@ -62,7 +63,12 @@ class LogTail:
     )
 
     def __init__(
-        self, path: Path, marker: bytes = b"", history: int = HISTORY_BYTES, owners: Owners | None = None
+        self,
+        path: Path,
+        marker: bytes = b"",
+        history: int = HISTORY_BYTES,
+        owners: Owners | None = None,
+        far: int = 0,
     ) -> None:
         self.path = path
         self.error: str | None = None
@@ -75,6 +81,7 @@ class LogTail:
         """False where older lines than the first one were left out and no marker was found."""
         self._marker = marker
         self._history: int | None = history
+        self._far = max(history, far)
         self._fd: int | None = None
         self._identity: tuple[int, int] | None = None
         self._access = (0, 0, 0)
@@ -196,11 +203,11 @@ class LogTail:
 
     def _start(self, fd: int, size: int, history: int) -> int:
         """Where history begins: the newest marker's line, else the first whole line within ``history`` bytes."""
-        floor = max(0, size - history)
+        floor, far = max(0, size - history), max(0, size - self._far)
         if self._marker:
             end, overlap = size, b""
-            while end > floor:
-                begin = max(floor, end - _BLOCK)
+            while end > far:
+                begin = max(far, end - _BLOCK)
                 block = _pread(fd, end - begin, begin) + overlap
                 at = block.rfind(self._marker)
                 if at >= 0:
@@ -252,6 +259,10 @@ Told = tuple[LogKind, Event]
 GROUP: Final = 0.03
 """Seconds without a line after which a group of lines is over: two looks may come closer together than the lines of one
 fault are written."""
+CONTROL_BYTES: Final = 24 << 20
+"""So far back a daemon's start is looked for in its log: only what was set since then is known without asking for it,
+each limit by a command and a proof that it arrived. Less than ``BEHIND_BYTES``."""
+_SESSION: Final = frozenset(("session_opened", "session_closed"))
 CONTROL_MARKER: Final = b"Starting control daemon using socket"
 SERVER_MARKER: Final = b"] Startup"
 CONTROL_LOG: Final = "control.log"
@@ -318,7 +329,7 @@ class LogWatch:
     ) -> None:
         self.log_dir = log_dir
         self._owners, self._parser, self._several = owners, protocol.log_parser, protocol.named_servers
-        tail = LogTail(log_dir / CONTROL_LOG, CONTROL_MARKER, owners=owners)
+        tail = LogTail(log_dir / CONTROL_LOG, CONTROL_MARKER, owners=owners, far=CONTROL_BYTES)
         self._control = _Log("control", tail, self._parser("control"))
         self._logs = [self._control]
         self._add(log_dir / SERVER_LOG, b"" if self._several else SERVER_MARKER)
@@ -373,12 +384,19 @@ class LogWatch:
         return all(each.tail.from_start for each in self._logs[1:])
 
     def history(self) -> list[Told]:
-        """Everything that is there, in the order of time."""
+        """Everything that is there, in the order of time; of sessions, of which a monitor opens one each second, the
+        last one's begin or end alone, and no questions."""
         told: list[Told] = []
         self._look()
         for kind, tail, parser in self._logs:
+            session: list[Told] = []
             while lines := tail.poll(_BLOCK):
-                told += ((kind, event) for line in lines for event in parser.feed(line))
+                for each in ((kind, event) for line in lines for event in parser.feed(line)):
+                    if each[1].kind in _SESSION:
+                        session = [each]
+                    elif not each[1].is_question:
+                        told.append(each)
+            told += session
             told += ((kind, event) for event in parser.flush())
         return _ordered(told)
 

@@ -789,7 +789,7 @@ class EventLog:
 
     def add(self, event: Event, origin: Origin, when: float | None = None) -> None:
         """``when``: seconds since the epoch at which it became known, where that is not its own time."""
-        if event.kind in _HIDDEN or (event.kind == "command" and not event.values.keys() & {"changes", "refused"}):
+        if event.kind in _HIDDEN or event.is_question:
             return
         if self.repeats(event, origin):
             return

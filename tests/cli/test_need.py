@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from mpstui.observe.logs import HISTORY_BYTES
+from mpstui.observe.logs import CONTROL_BYTES, HISTORY_BYTES
 from mpstui.sim.node import SimNode
 
 from .conftest import Mpstui
@@ -135,6 +135,26 @@ def test_status_costs_eight_commands_at_most_and_tells_all(own_node: SimNode, mp
         assert (len(uuids), client["outdated_limits"]) == (2 if client["pid"] == clients[0].pid else 1, True)
 
 
+def test_a_long_control_log_is_read_from_the_daemon_s_start_on(own_node: SimNode, mpstui: Mpstui, sent: Sent) -> None:
+    """A monitor that asks ps each second writes 4 MiB in a quarter of an hour: what was set before is still known."""
+    at = ("--pipe-dir", own_node.pipe_dir)
+    client = own_node.spawn("idle")
+    server = own_node.control("get_server_list").strip()
+    own_node.control(f"set_default_device_pinned_mem_limit 1 20G\nset_active_thread_percentage {server} 25")
+    with open(own_node.log_dir / "control.log", "ab") as log:
+        log.write(LONG * (HISTORY_BYTES // len(LONG) + 1))
+    sent()
+    status = mpstui("status", "--json", *at)
+    commands = sent()
+    assert 2 <= len(commands) <= 8, commands
+    (daemon,) = status.json["daemons"]
+    assert daemon["default_pinned_mem_limits"] == {"1": 20 << 30}
+    assert daemon["servers"][0]["active_thread_percentage"] == 25.0
+    assert [each["pid"] for each in daemon["servers"][0]["clients"]] == [client.pid]
+    assert mpstui("set", "pinned-mem-limit", "2G", "--device", "0", "--server", server, *at).status == 0
+    assert 2 <= len(sent()) <= 4
+
+
 LONG = b"[2026-11-22 11:00:00.000 Control     7] Accepting connection..." + b"." * 900 + b"\n"
 
 
@@ -147,7 +167,7 @@ def test_a_control_log_too_long_to_be_read_whole_costs_little_more(
     server = own_node.control("get_server_list").strip()
     own_node.control("set_default_device_pinned_mem_limit 1 20G\nset_default_client_priority 1")
     with open(own_node.log_dir / "control.log", "ab") as log:
-        log.write(LONG * (HISTORY_BYTES // len(LONG) + 1))
+        log.write(LONG * (CONTROL_BYTES // len(LONG) + 1))
 
     def asked(*words: object) -> list[str]:
         sent()
@@ -178,7 +198,7 @@ def test_a_server_of_which_a_long_log_does_not_tell_is_found(own_node: SimNode, 
     unseen = own_node.spawn("busy")
     (own_node.log_dir / "server.log").write_bytes(b"")
     with open(own_node.log_dir / "control.log", "ab") as log:
-        log.write(LONG * (HISTORY_BYTES // len(LONG) + 1))
+        log.write(LONG * (CONTROL_BYTES // len(LONG) + 1))
     told = mpstui("terminate", unseen.pid, "--kill", "--yes", "--pipe-dir", own_node.pipe_dir)
     assert told.status == 0, told
 

@@ -16,7 +16,7 @@ from mpstui.control.wire import QueriedDevice
 from mpstui.core.model import ProcessKey
 from mpstui.core.v3 import V3Node
 from mpstui.observe import watcher as watcher_module
-from mpstui.observe.logs import HISTORY_BYTES, Wakeups
+from mpstui.observe.logs import CONTROL_BYTES, Wakeups
 from mpstui.observe.poll import Need
 from mpstui.observe.sources import BlockingCalls
 from tests.observe.fakes import UUID, AtOnce, FakeNvml, Node
@@ -71,7 +71,7 @@ async def test_a_connect_is_seen_from_the_log_and_asked_about_once(node):
 
 async def test_with_a_log_cut_short_a_connect_costs_no_more_once_everything_was_asked(tmp_path):
     node = Node(tmp_path)
-    node.log("control", *["Accepting connection..." + 900 * "."] * (HISTORY_BYTES // 900))
+    node.log("control", *["Accepting connection..." + 900 * "."] * (CONTROL_BYTES // 900))
     node.connect(643)
     await node.collector.start()
     try:

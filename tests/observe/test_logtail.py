@@ -147,6 +147,21 @@ def test_gigabytes_are_not_read(tmp_path, monkeypatch):
     assert not tail.from_start
 
 
+def test_a_monitor_s_looks_take_no_room_in_the_history(tmp_path):
+    """A ps each second: of thousands of sessions the last one alone is told, and whoever set something."""
+    at = b"[2026-11-20 21:2%d:%02d.000 Control   443] "
+    looks = [at % divmod(second, 60) for second in range(300)]
+    ask = (b"Accepting connection...", b"NEW UI", b"Cmd:ps", b"PID  ID", b"UI closed")
+    lines = [at % (0, 0) + b"Starting control daemon using socket /tmp/mps/control"]
+    lines += [look + text for look in looks for text in ask]
+    lines[2:2] = [at % (0, 0) + text for text in (b"NEW UI", b"Cmd:set_default_client_priority 1", b"UI closed")]
+    (tmp_path / "control.log").write_bytes(b"\n".join(lines) + b"\n")
+    watch = LogWatch(tmp_path, frozenset({os.getuid()}))
+    told = [event.kind for _, event in watch.history()]
+    assert told == ["daemon_started", "limit_set", "session_closed"]
+    watch.close()
+
+
 def test_far_behind_skips_to_the_newest(tmp_path):
     path = tmp_path / "control.log"
     path.write_bytes(b"one\n")
