@@ -8,13 +8,14 @@ import os
 import shlex
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from mpstui.control.answer import Outcome
+from mpstui.control.commandline import SOCKETS
 from mpstui.control.holder import HELD_AFTER, SessionWatch
 from mpstui.control.memory import real_path
 from mpstui.core.late import pattern
@@ -122,9 +123,11 @@ async def exchange(
     deadline: float,
     command: str,
     sender: int | None = None,
+    keep: Sequence[int] = (),
 ) -> RawReply:
     """Run ``argv`` with ``stdin`` and EOF; its process group is killed after ``deadline`` seconds or on cancellation.
-    With the rights of the user ``sender``, where one is given, and then without root's environment and folder.
+    With the rights of the user ``sender``, where one is given, and then without root's environment and folder. It has
+    the descriptors in ``keep``, by the same numbers.
 
     Never raises but on cancellation: a binary that is missing, hangs or floods is a ``failure`` of the reply.
     """
@@ -141,7 +144,15 @@ async def exchange(
     if sender is not None:
         environment = {name: value for name, value in environment.items() if name.startswith(_PASSED_ON)}
     starting = asyncio.ensure_future(
-        loop.subprocess_exec(_Exchange, *argv, stdin=read_end, env=dict(environment), start_new_session=True, **as_whom)
+        loop.subprocess_exec(
+            _Exchange,
+            *argv,
+            stdin=read_end,
+            env=dict(environment),
+            start_new_session=True,
+            pass_fds=tuple(keep),
+            **as_whom,
+        )
     )
     _STARTS.add(starting)
     starting.add_done_callback(_STARTS.discard)
@@ -280,6 +291,47 @@ def nothing_sent(pipe_dir: Path, speaker: Speaker, other: str | None) -> str:
     return message + "Name it by a path that nobody else can change."
 
 
+class _ExchangedError(Exception):
+    """Why the sockets that were judged cannot be held; one clause."""
+
+
+@contextlib.contextmanager
+def _as_judged(pipe_dir: Path, judged: Speaker) -> Iterator[tuple[str, list[int]]]:
+    """The sockets as they were judged, in a directory that others may write to: a name for the control binary under
+    which it finds those and no others, whatever is put in their place until it connects (fact 59), and what it has to
+    inherit for that. The name is a directory of this program's own, with links to the sockets, each by a descriptor
+    that holds it. Raises _ExchangedError."""
+    with contextlib.ExitStack() as stack:
+
+        def look(path: str | Path, flags: int = 0, folder: int | None = None) -> int:
+            found = os.open(path, os.O_PATH | os.O_CLOEXEC | flags, dir_fd=folder)
+            stack.callback(os.close, found)
+            return found
+
+        try:
+            there = look(pipe_dir, os.O_DIRECTORY)
+            same = (os.fstat(there).st_dev, os.fstat(there).st_ino) == judged.stamp[:2]
+            held, things = list[int](), judged.stamp[4:]
+            for name, thing in zip(SOCKETS, zip(things[::2], things[1::2], strict=True), strict=False):
+                held.append(look(name, os.O_NOFOLLOW, there))
+                found = os.fstat(held[-1])
+                same &= (found.st_ino, found.st_ctime_ns) == thing
+        except (OSError, ValueError):
+            same = False
+        if not same:
+            raise _ExchangedError("its directory or its sockets were exchanged just now")
+        import tempfile  # seldom needed, and slow to load
+
+        try:
+            own = stack.enter_context(tempfile.TemporaryDirectory(prefix="mpstui-sockets-"))
+            for name, descriptor in zip(SOCKETS, held, strict=False):
+                os.symlink(f"/proc/self/fd/{descriptor}", os.path.join(own, name))
+            folder = look(own, os.O_DIRECTORY)
+        except OSError as error:
+            raise _ExchangedError(f"its sockets cannot be held: {error_text(error)}") from None
+        yield f"/proc/self/fd/{folder}", [folder, *held]
+
+
 def _lock(pipe_dir: Path) -> asyncio.Lock:
     """The one lock of a daemon in this process and event loop; the daemon serves one session at a time (fact 2)."""
     of_loop = _locks.setdefault(asyncio.get_running_loop(), WeakValueDictionary())
@@ -413,14 +465,24 @@ class ControlChannel:
         self, words: Sequence[str], stdin: bytes, deadline: float, command: str, asks: bool
     ) -> RawReply:
         """With the rights that it may have; ``asks``: it changes nothing, wherever it comes to."""
-        sender = None
+        argv, environment, judged = (*self.binary, *words), self._environment(), Speaker()
         if not asks:
-            judged = await self._judge(command)
-            if isinstance(judged, RawReply):
-                return judged
-            sender = judged.uid if os.geteuid() == 0 else None
-        self.sent += 1
-        return await exchange((*self.binary, *words), stdin, self._environment(), deadline, command, sender or None)
+            found = await self._judge(command)
+            if isinstance(found, RawReply):
+                return found
+            judged = found
+        sender = (judged.uid or None) if os.geteuid() == 0 else None
+        if not judged.stamp or sender is not None or words:  # what protocol 3 looks for in a directory nobody has told
+            self.sent += 1
+            return await exchange(argv, stdin, environment, deadline, command, sender)
+        try:
+            with _as_judged(self.pipe_dir, judged) as (folder, descriptors):
+                self.sent += 1
+                environment["CUDA_MPS_PIPE_DIRECTORY"] = folder
+                return await exchange(argv, stdin, environment, deadline, command, keep=descriptors)
+        except _ExchangedError as error:
+            message = f"Nothing was sent to {path_text(self.pipe_dir)}: {error}."
+            return RawReply(command, failure=Outcome.NOT_PERMITTED, message=message, asked=False)
 
     async def _judge(self, command: str) -> Speaker | RawReply:
         """Whose the directory is at this moment, or why nothing is sent there."""

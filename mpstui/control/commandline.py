@@ -10,6 +10,8 @@ from typing import Final, Literal, NamedTuple
 from mpstui.core.late import pattern
 
 PROGRAM: Final = "nvidia-cuda-mps-control"
+SOCKETS: Final = ("control", "control_privileged")
+"""In a daemon's pipe directory; of protocol 3 the first alone is documented."""
 PROTOCOL_VARIABLE: Final = "CUDA_MPS_PROTOCOL_VERSION"
 Protocol = Literal["legacy", "v3"]
 _INTERPRETER: Final = pattern(r"(?:python|pypy|perl)[\d.]*|(?:ba|da|k|z)?sh")

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from mpstui.control.commandline import parse_command_line
+from mpstui.control.commandline import SOCKETS, parse_command_line
 from mpstui.control.memory import read_each, read_memory, real_path
 from mpstui.core.model import SessionHolder
 from mpstui.core.text import printable
@@ -178,7 +178,7 @@ def connections(pipe_dir: Path) -> frozenset[int] | None:
     The kernel's own list of Unix sockets (sock_diag), which names each one's peer; None where it cannot be had.
     """
     names, files = set(), set()
-    for name in ("control", "control_privileged"):
+    for name in SOCKETS:
         path = os.path.join(real_path(pipe_dir), name)
         names.add(path)
         with contextlib.suppress(OSError):

@@ -10,14 +10,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from mpstui.control.commandline import PROGRAM
+from mpstui.control.commandline import PROGRAM, SOCKETS
 from mpstui.core.text import path_text
 from mpstui.observe.discovery import Place, discover
 
 REMOVED: Final = "stale files were removed"
 """How the line begins that says so; others say why not."""
 _LOCK: Final = "control_lock"
-_SOCKETS: Final = frozenset({"control", "control_privileged"})
 _LEFT: Final[Mapping[str, Callable[[int], bool]]] = {
     "control": stat.S_ISSOCK,
     "control_privileged": stat.S_ISSOCK,
@@ -66,7 +65,7 @@ def _clean(folder: int, pipe_dir: Path) -> tuple[str, ...]:
     removed, kept = [], []
     try:
         for name in present:
-            if name in _SOCKETS and _answers(folder, name):
+            if name in SOCKETS and _answers(folder, name):
                 return (f"nothing was removed from {path_text(pipe_dir)}: somebody listens at its {name}",)
         for name in present:
             try:

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from mpstui.control.drivers import driver_of, number_of
+from mpstui.core.model import Daemon
 from mpstui.core.text import format_size, path_text, plural
+from mpstui.core.trust import NOBODY
 from mpstui.doctor.types import SHM, DirectoryFacts, Facts, Finding, subject_of
 from mpstui.observe.discovery import PATH_LIMIT
 from mpstui.observe.trusted import REMEDY
@@ -125,6 +127,7 @@ def pipe_directory(facts: Facts) -> Iterator[Finding]:
         found = list(_directory(place, subject))
         if facts.snapshot.source == "real" and place.daemon_uid == 0 and place.mode is not None:
             found += _closed(place.mode, subject)
+        found += _exchanged(place, facts.snapshot.daemon(place.pipe_dir), subject)
         yield from found or [Finding("pipe_dir", "ok", subject, _about(place))]
 
 
@@ -145,6 +148,20 @@ def _directory(place: DirectoryFacts, subject: str) -> Iterator[Finding]:
     if place.owner is not None and place.daemon_uid is not None and place.owner not in {0, place.daemon_uid}:
         text = f"it belongs to UID {place.owner}, the daemon to UID {place.daemon_uid}"
         yield Finding("pipe_dir", "warning", subject, text, "Give the directory to the daemon's user.")
+
+
+def _exchanged(place: DirectoryFacts, daemon: Daemon | None, subject: str) -> Iterator[Finding]:
+    """Who else can lead commands and clients to another daemon, where its mode does not tell."""
+    if daemon is None or not daemon.runs or daemon.speaker == NOBODY:
+        return
+    if daemon.speaker.uid is None:
+        text = f"whose daemon is there is not known: {daemon.speaker.why}; as root mpstui changes nothing there"
+        yield Finding(
+            "pipe_dir", "warning", subject, text, "Give it a directory that its user and root alone can change."
+        )
+    elif daemon.speaker.stamp and place.mode is not None and not place.mode & 0o002:
+        text = f"its mode is {place.mode:04o}: its group, or whom its access control list names, can put other sockets"
+        yield Finding("pipe_dir", "warning", subject, f"{text} in the place of the daemon's", f"chmod 755 {subject}")
 
 
 def _closed(mode: int, subject: str) -> Iterator[Finding]:

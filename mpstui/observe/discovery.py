@@ -17,7 +17,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
-from mpstui.control.commandline import PROGRAM, Protocol, parse_command_line
+from mpstui.control.commandline import PROGRAM, SOCKETS, Protocol, parse_command_line
 from mpstui.control.memory import read_each, real_path
 from mpstui.core.late import pattern
 from mpstui.core.model import DEVICES_VARIABLE, EMPTY, LIMIT_VARIABLES, ProcessKey
@@ -215,7 +215,6 @@ def _absolute(text: str | None, default: Path) -> Path | None:
 # (fact 42). Who has made a socket, and who may put another one in its place, the kernel knows.
 
 
-_SOCKETS: Final = ("control", "control_privileged")
 _FLOCK: Final = "hhqqi4x"
 _PEER: Final = struct.Struct("3i")
 _LINKS: Final = 40
@@ -238,7 +237,7 @@ def find_speaker(pipe_dir: Path) -> Speaker:
     if found.uid is not None or found.stamp:
         return found
     with suppress(OSError, ValueError):
-        sockets = [os.stat(path) for name in _SOCKETS if os.path.exists(path := pipe_dir / name)]
+        sockets = [os.stat(path) for name in SOCKETS if os.path.exists(path := pipe_dir / name)]
         return found._replace(stamp=_stamp(os.stat(pipe_dir), sockets))
     return found
 
@@ -251,9 +250,9 @@ def _stamp(folder: os.stat_result, sockets: Iterable[os.stat_result]) -> tuple[i
 def _speaker(pipe_dir: Path) -> Speaker:
     """``find_speaker``, without a stamp for what is nobody's."""
     try:
-        sockets = [os.lstat(pipe_dir / _SOCKETS[0])]
+        sockets = [os.lstat(pipe_dir / SOCKETS[0])]
         with suppress(FileNotFoundError):  # of protocol 3 none is documented
-            sockets.append(os.lstat(pipe_dir / _SOCKETS[1]))
+            sockets.append(os.lstat(pipe_dir / SOCKETS[1]))
         owners = {found.st_uid for found in sockets} | {os.stat(pipe_dir).st_uid}
     except (OSError, ValueError):
         return Speaker(None, "its sockets cannot be looked at")

@@ -9,6 +9,7 @@ import os
 import shutil
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -17,8 +18,9 @@ from typing import Any
 import pytest
 from contract.commands import Commands
 
+from mpstui.control import channel
 from mpstui.control.answer import Answer, Outcome
-from mpstui.control.channel import ControlChannel
+from mpstui.control.channel import ControlChannel, RawReply
 from mpstui.control.memory import real_path
 from mpstui.control.mps import MpsControl
 from mpstui.core.trust import Speaker
@@ -160,6 +162,64 @@ async def test_a_command_has_the_rights_of_who_can_lead_it_elsewhere(
     await sent("shutdown", lambda control: control.shutdown_server(server, force=True))
     await sent("quit", lambda control: control.quit(1))
     assert await goes_on(production)
+
+
+SECRETLY = (
+    "import os, sys; pipe, other = sys.argv[1:]\n"
+    "for n in ('control', 'control_privileged'):\n"
+    "  os.rename(f'{pipe}/{n}', f'{pipe}/{n}.x'); "
+)
+
+
+@pytest.mark.parametrize("when", ["before they are held", "before it connects"])
+@pytest.mark.parametrize(
+    "exchange",
+    ["os.symlink(f'{other}/{n}', f'{pipe}/{n}')", "os.rename(f'{other}/{n}', f'{pipe}/{n}')"],
+    ids=["a link", "another daemon's own"],
+)
+async def test_a_command_goes_to_the_socket_that_was_looked_at(
+    stranger: Stranger, roots: Stranger, exchange: str, when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root's daemon has made its directory itself, open to everybody: whoever puts another one's socket there, in the
+    moment between the look and the connection, leads no command to that one."""
+    pipe_dir, other = roots.home / "p", roots.home / "other"
+    lying_daemon(roots, pipe_dir, clients=[], mode=0o777)
+    lying_daemon(roots, other, clients=[], mode=0o777)
+    exchanged = []
+
+    def attack() -> None:
+        if not exchanged:
+            exchanged.append(stranger.python(SECRETLY + exchange, pipe_dir, other))
+
+    def looked_at(path: Path) -> Speaker:
+        found = find_speaker(path)
+        if when == "before they are held":
+            attack()
+        return found
+
+    run = channel.exchange
+
+    async def late(*args: Any, **more: Any) -> RawReply:
+        attack()
+        return await run(*args, **more)
+
+    monkeypatch.setattr(channel, "exchange", late)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    control = MpsControl(ControlChannel(pipe_dir, (str(BINARY),), speaker=looked_at))
+    answer = await control.start_server(0)
+    assert exchanged
+    there, elsewhere = (
+        [line for place in places if place.exists() for line in place.read_text().splitlines()]
+        for places in ([pipe_dir / "heard"], [other / "heard"])
+    )
+    assert not [line for line in elsewhere if line.startswith("start_server")]
+    if when == "before they are held":
+        assert answer.outcome is Outcome.NOT_PERMITTED
+        assert "were exchanged just now" in answer.message
+        assert there == []
+    else:
+        assert "start_server -uid 0" in there, answer
+    assert os.listdir(tmp_path) == [], "nothing is left of it"
 
 
 def test_the_socket_of_protocol_3_alone_tells_whose_a_daemon_is(stranger: Stranger, roots: Stranger) -> None:

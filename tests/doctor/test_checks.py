@@ -21,6 +21,7 @@ from mpstui.core.model import (
     Snapshot,
 )
 from mpstui.core.problems import KINDS
+from mpstui.core.trust import Speaker
 from mpstui.core.v3 import Namespace, V3Node, V3Server
 from mpstui.doctor import setup, sharing
 from mpstui.doctor.checkup import CHECKS, examine, filesystem_of, growth
@@ -113,6 +114,20 @@ def test_a_node_in_order_gives_no_cause_for_complaint():
     assert {finding.verdict for finding in found} == {"ok"}, [f for f in found if f.verdict != "ok"]
     assert worst(found) == "ok"
     assert {finding.check for finding in found} >= {"driver", "binary", "pipe_dir", "logs", "users", "shm", "mig"}
+
+
+def test_who_else_can_lead_commands_elsewhere_is_named():
+    """Where the mode does not tell: a group, an access control list, a link of somebody else's on the way."""
+    group = Speaker(0, "root's daemon", (1, 2, 3, 3, 4, 4))
+    (found,) = setup.pipe_directory(facts(daemon(speaker=group), directories=(place(mode=0o775),)))
+    assert (found.verdict, found.remedy) == ("warning", f"chmod 755 {PIPE}")
+    assert "its group, or whom its access control list names, can put other sockets" in found.evidence
+    led = Speaker(None, "/tmp/p is a link of somebody else's")
+    (found,) = setup.pipe_directory(facts(daemon(speaker=led)))
+    assert found.verdict == "warning"
+    assert found.evidence.startswith("whose daemon is there is not known: /tmp/p is a link of somebody else's; as root")
+    (found,) = setup.pipe_directory(facts(daemon(speaker=Speaker(0, "root's daemon"))))
+    assert found.verdict == "ok"
 
 
 SETUP = [
