@@ -492,6 +492,7 @@ OPENERS = {
     "commands.py": "a pipe of its own",
     "config.py": "the user's own configuration",
     "control/holder.py": "/proc",
+    "control/channel.py": "a daemon's sockets, held while a command goes to them",
     "control/memory.py": "/proc",
     "daemons/directories.py": "directories",
     "daemons/modes.py": "the modes that it keeps, by open_trusted",

@@ -111,6 +111,8 @@ class FakeRunner:
     def __init__(self, read_only: bool = False) -> None:
         self.read_only = read_only
         self.requests: list[Request] = []
+        self.asked: Snapshot | None = None
+        """What was shown, by whoever has it carried out."""
         self.steps: tuple[str, ...] = ()
         self.ending: asyncio.Future[Result]
 
@@ -123,6 +125,7 @@ class FakeRunner:
     async def execute(self, request, snapshot, progress):
         self.ending = asyncio.get_running_loop().create_future()
         self.requests.append(request)
+        self.asked = snapshot
         for step in self.steps:
             progress(step)
         return await self.ending

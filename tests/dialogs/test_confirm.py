@@ -97,8 +97,11 @@ async def test_a_client_that_has_gone_is_left_alone():
         assert "python train.py" in listing(host, "targets").splitlines()[1]
         assert host.screen.query_one("#apply", Push).text == "Terminate + kill 2 clients"
         await pilot.press("tab", "enter")
+        shown = host.screen.snapshot
         await until(pilot, lambda: runner.requests)
         assert [key.pid for key in runner.requests[0].clients] == [4011, 4013]
+        assert runner.asked is not None
+        assert runner.asked is not shown, "a yes is for the daemon that it was opened on"
         await pilot.pause()
         assert host.screen.query_one("#apply", Push).text == "Terminate + kill 2 clients", "as many as were meant then"
 
