@@ -166,7 +166,8 @@ class RestartLoad(_Load):
     id = "restart_load"
     subject = "an Again"
     title = "Restart client"
-    key = ""
+    key = "R"
+    key_id = "load.restart"
     help = "Restart a client of the load under the present limits"
     verb = None
     no_verb = (

@@ -97,7 +97,8 @@ class Operation:
     help: ClassVar[str]
     """One sentence, for palette, help and dialog."""
     key: ClassVar[str] = ""
-    """On the screen ``place``; the user may choose another (docs/keys.md). Empty: it is in the palette alone."""
+    """On the screen ``place``; the user may choose another (docs/keys.md). Empty: it is part of what another
+    one asks, or of the command line alone."""
     place: ClassVar[str] = "overview"
     key_id: ClassVar[str] = ""
     """By which the user names the key, where that is not ``action.`` and the id."""

@@ -48,7 +48,7 @@ class LoadScreen(SideScreen):
     BACK = "load.back"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("tab,shift+tab", "other", "Fields or clients", show=False, id="load.other"),
-        Binding("R", "restart", "Restart the client under the present limits", show=False, id="load.restart"),
+        own_binding(operation("restart_load"), "restart"),
         Binding("x", "stop_one", "Stop the client", show=False, id="load.stop"),
         own_binding(operation("stop_load"), "stop_all"),
         Binding("J", "fault", "Make the illegal store now", show=False, id="load.fault"),
