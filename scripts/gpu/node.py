@@ -14,8 +14,10 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -182,3 +184,20 @@ def log_time(files: Sequence[Path], needle: str, offset: int = 0) -> float | Non
                 seconds = time.mktime(time.strptime(stamp[1], "%Y-%m-%d %H:%M:%S"))
                 times.append(seconds + int(stamp[2]) / 1000)
     return min(times, default=None)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all steps are given."""
+
+    out: Path
+    """Where results go."""
+    node: Callable[[str], AbstractContextManager[Node]]
+    """A fresh node for the step, or part of it, of that name."""
+    quick: bool
+    """A rehearsal: fewer repetitions and shorter windows."""
+    nvitop: str | None = None
+
+    @property
+    def repetitions(self) -> int:
+        return 3 if self.quick else 10

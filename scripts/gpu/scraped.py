@@ -17,14 +17,11 @@ import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psutil
-from node import Node, log_time
+from node import Node, Setting, log_time
 from report import Report, milliseconds
-
-if TYPE_CHECKING:
-    from steps import Setting
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = ROOT / "deploy/prometheus/mpstui.rules.yml"

@@ -9,8 +9,6 @@ import sys
 import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -19,27 +17,10 @@ import scraped
 import screendrills
 from contract.harness import End
 from drive import Screen
-from node import Client, Node, log_time
+from node import Client, Node, Setting, log_time
 from report import Report, milliseconds
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-@dataclass(frozen=True)
-class Setting:
-    """What all steps are given."""
-
-    out: Path
-    """Where results go."""
-    node: Callable[[str], AbstractContextManager[Node]]
-    """A fresh node for the step, or part of it, of that name."""
-    quick: bool
-    """A rehearsal: fewer repetitions and shorter windows."""
-    nvitop: str | None = None
-
-    @property
-    def repetitions(self) -> int:
-        return 3 if self.quick else 10
 
 
 def contract(report: Report, setting: Setting) -> None:
