@@ -86,6 +86,7 @@ def is_refusal(line: bytes) -> bool:
 
 
 def parse_server_list(stdout: bytes) -> tuple[int, ...] | Unreadable:
+    """PIDs, a line each."""
     return _numbers(stdout, MOST_SERVERS)
 
 
@@ -95,6 +96,7 @@ def parse_client_list(stdout: bytes) -> tuple[int, ...] | Unreadable:
 
 
 def parse_status(stdout: bytes) -> str | Unreadable:
+    """The daemon's own word, ``ACTIVE``."""
     text = stdout.strip()
     return text.decode("ascii") if re.fullmatch(_STATUS, text) else _unreadable(stdout)
 
@@ -179,6 +181,7 @@ def parse_memory_limit(stdout: bytes) -> int | Unreadable | None:
 
 
 def parse_number(stdout: bytes) -> int | Unreadable:
+    """A whole number, as of a priority."""
     text = stdout.strip()
     return int(text) if re.fullmatch(_NUMBER, text) else _unreadable(stdout)
 
@@ -194,6 +197,7 @@ def parse_terminated(stdout: bytes) -> Unreadable | None:
 
 
 def parse_version(stdout: bytes) -> str | Unreadable:
+    """The control binary's own, ``13000`` for CUDA 13.0."""
     match = re.search(_VERSION, stdout[:4096])
     return match[1].decode("ascii") if match else _unreadable(stdout)
 

@@ -78,6 +78,7 @@ def _row(words: list[str]) -> Chunks | SmPartition | None:
 
 
 def parse_created(stdout: bytes) -> Created | Unreadable:
+    """``sm_partition add``: what it names, in the forms that the documents show."""
     text = stdout.decode("utf-8", "replace").strip()
     match = _CREATED.fullmatch(text)
     if match is None or not (match["created"] or match["device"] or len(match["id"]) >= _BARE):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from mpstui.control.answer import Outcome
 from mpstui.control.legacy import Legacy, parse_terminated
@@ -19,6 +19,8 @@ from mpstui.control.wire import MOST_CLIENTS, MOST_SERVERS, Question, Unreadable
 from mpstui.core.late import pattern
 from mpstui.core.text import printable
 from mpstui.core.v3 import Namespace, V3Client, V3Device, V3Partition, V3Server
+
+T = TypeVar("T")
 
 NAME: Final = pattern(r"[a-z0-9_]{1,64}")
 AS_CSV: Final = "--format=csv"
@@ -181,12 +183,21 @@ def _more(row: Mapping[str, str], layout: Layout) -> dict[str, str]:
     return {printable(name, 60): value for name, value in row.items() if name not in known and value}
 
 
-def parse_servers(stdout: bytes) -> tuple[tuple[V3Server, ...], tuple[str, ...]] | Unreadable:
-    table = parse_csv(stdout, SERVERS)
-    if isinstance(table, Unreadable):
-        return table
-    found = tuple(
-        V3Server(
+Rows = tuple[tuple[T, ...], tuple[str, ...]]
+"""What a list has, and its lines that are no row of it, printable."""
+
+
+def _rows(stdout: bytes, layout: Layout, make: Callable[[Mapping[str, str]], T]) -> Rows[T] | Unreadable:
+    table = parse_csv(stdout, layout)
+    return table if isinstance(table, Unreadable) else (tuple(map(make, table.rows)), table.odd)
+
+
+def parse_servers(stdout: bytes) -> Rows[V3Server] | Unreadable:
+    """``server list``; one without a process has the PID 0, or none."""
+    return _rows(
+        stdout,
+        SERVERS,
+        lambda row: V3Server(
             row["name"],
             _number(row, "uid"),
             _number(row, "pid") or None,
@@ -194,18 +205,16 @@ def parse_servers(stdout: bytes) -> tuple[tuple[V3Server, ...], tuple[str, ...]]
             _text(row, "pipe-directory"),
             _text(row, "allowed-devices"),
             _more(row, SERVERS),
-        )
-        for row in table.rows
+        ),
     )
-    return found, table.odd
 
 
-def parse_namespaces(stdout: bytes) -> tuple[tuple[Namespace, ...], tuple[str, ...]] | Unreadable:
-    table = parse_csv(stdout, NAMESPACES)
-    if isinstance(table, Unreadable):
-        return table
-    found = tuple(
-        Namespace(
+def parse_namespaces(stdout: bytes) -> Rows[Namespace] | Unreadable:
+    """``namespace list``; the percentage is above 0 and at most 100, or not known."""
+    return _rows(
+        stdout,
+        NAMESPACES,
+        lambda row: Namespace(
             row["name"],
             _text(row, "server") or "",
             _text(row, "server-status"),
@@ -214,10 +223,8 @@ def parse_namespaces(stdout: bytes) -> tuple[tuple[Namespace, ...], tuple[str, .
             _number(row, "client-priority"),
             _text(row, "pipe-directory"),
             _more(row, NAMESPACES),
-        )
-        for row in table.rows
+        ),
     )
-    return found, table.odd
 
 
 def _percentage(row: Mapping[str, str]) -> float | None:
@@ -226,11 +233,9 @@ def _percentage(row: Mapping[str, str]) -> float | None:
     return value if 0 < value <= 100 else None
 
 
-def parse_clients(stdout: bytes) -> tuple[tuple[V3Client, ...], tuple[str, ...]] | Unreadable:
-    table = parse_csv(stdout, CLIENTS)
-    if isinstance(table, Unreadable):
-        return table
-    return tuple(_client(row) for row in table.rows), table.odd
+def parse_clients(stdout: bytes) -> Rows[V3Client] | Unreadable:
+    """``client list``. The last column is a client's own text, which may look like further rows."""
+    return _rows(stdout, CLIENTS, _client)
 
 
 def _client(row: Mapping[str, str]) -> V3Client:
@@ -245,12 +250,12 @@ def _client(row: Mapping[str, str]) -> V3Client:
     )
 
 
-def parse_devices(stdout: bytes) -> tuple[tuple[V3Device, ...], tuple[str, ...]] | Unreadable:
-    table = parse_csv(stdout, DEVICES)
-    if isinstance(table, Unreadable):
-        return table
-    found = tuple(
-        V3Device(
+def parse_devices(stdout: bytes) -> Rows[V3Device] | Unreadable:
+    """``device list``, a row for each device of each server."""
+    return _rows(
+        stdout,
+        DEVICES,
+        lambda row: V3Device(
             _text(row, "ordinal"),
             _text(row, "server"),
             _text(row, "pci-id"),
@@ -260,19 +265,17 @@ def parse_devices(stdout: bytes) -> tuple[tuple[V3Device, ...], tuple[str, ...]]
             _number(row, "total-chunks"),
             _text(row, "attributes"),
             _more(row, DEVICES),
-        )
-        for row in table.rows
+        ),
     )
-    return found, table.odd
 
 
-def parse_partitions(stdout: bytes) -> tuple[tuple[V3Partition, ...], tuple[str, ...]] | Unreadable:
-    table = parse_csv(stdout, PARTITIONS)
-    if isinstance(table, Unreadable):
-        return table
+def parse_partitions(stdout: bytes) -> Rows[V3Partition] | Unreadable:
+    """``sm-partition list``, with rows for what is free."""
     words = {"true": True, "yes": True, "false": False, "no": False}
-    found = tuple(
-        V3Partition(
+    return _rows(
+        stdout,
+        PARTITIONS,
+        lambda row: V3Partition(
             _text(row, "name"),
             _text(row, "server"),
             _text(row, "device"),
@@ -282,13 +285,11 @@ def parse_partitions(stdout: bytes) -> tuple[tuple[V3Partition, ...], tuple[str,
             _text(row, "status"),
             _text(row, "visible-uuid"),
             _more(row, PARTITIONS),
-        )
-        for row in table.rows
+        ),
     )
-    return found, table.odd
 
 
-def parse_lines(stdout: bytes) -> tuple[tuple[str, ...], tuple[str, ...]] | Unreadable:
+def parse_lines(stdout: bytes) -> Rows[str]:
     """``feature describe``, whose form is not documented."""
     lines = [line for line in stdout.decode("utf-8", "replace").split("\n") if line.strip()]
     return tuple(printable(line.rstrip(), 200) for line in lines[:100]), ()

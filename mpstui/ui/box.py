@@ -31,6 +31,7 @@ def upper_border(title: Line, corner: Line, width: int, edge: str) -> Line:
 
 
 def lower_border(width: int, edge: str) -> Line:
+    """``╰─────╯`` in so many cells of that style."""
     return (("╰" + "─" * (width - 2) + "╯", edge),)
 
 

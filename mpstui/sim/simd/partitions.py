@@ -32,6 +32,7 @@ def chunk_size(gpu: Gpu) -> int:
 
 
 def chunk_count(gpu: Gpu) -> int:
+    """Chunks of a whole device: as documented where it is, otherwise as many as its SMs fill."""
     return _CHUNKS.get(gpu.sm_count, gpu.sm_count // chunk_size(gpu))
 
 
