@@ -622,8 +622,9 @@ def _inherited_facts(daemon: Daemon | None, view: View) -> list[Fact]:
     doubt = in_doubt(daemon.inherited_mem_limits, daemon.driver)
     held = "not known whether clients get it" if doubt else "no client gets it (driver 580)"
     return [
-        Fact("", f"{format_size(size)} on {gpu_name(view, daemon.ordinals.get(o))} in the daemon's environment: {held}")
+        Fact("", f"{format_size(size)} on {on} in the daemon's environment: {held}")
         for o, size in by_device(daemon.inherited_mem_limits)
+        for on in [gpu_name(view, daemon.ordinals[o]) if o in daemon.ordinals else f"device {o}"]
     ]
 
 

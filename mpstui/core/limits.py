@@ -178,11 +178,17 @@ def own_memory(text: str | None, numbers: Mapping[str, str], ordinals: Mapping[s
 
 
 def inherited_memory(environment: Mapping[str, str] | None, ordinals: Mapping[str, str]) -> dict[str, int] | None:
-    """The memory limits that the daemon's own environment names, by ordinal; None where it may not be read, or its
-    devices are not known. They limit no client of driver 580 (fact 57)."""
+    """The memory limits that the daemon's own environment names, by ordinal; None where it may not be read, or it is
+    not known which devices are meant. They limit no client of driver 580 (fact 57)."""
     if environment is None:
         return None
-    return own_memory(environment.get(MEMORY_VARIABLE), {ordinal: ordinal for ordinal in ordinals}, ordinals)
+    text = environment.get(MEMORY_VARIABLE, "")
+    own = list(ordinals)
+    if not own:  # a driver that does not tell them: the numbers are the daemon's all the same
+        own = [part.partition("=")[0].strip() for part in text.split(",") if part.strip()]
+        if not all(number.isdecimal() for number in own):
+            return None
+    return own_memory(text, {ordinal: ordinal for ordinal in own}, ordinals)
 
 
 def in_doubt(inherited: Mapping[str, int] | None, driver: str | None) -> bool:

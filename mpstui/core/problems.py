@@ -80,7 +80,11 @@ KINDS: Final[Mapping[str, Mapping[Severity, Words]]] = {
         "warning": Words(
             "A variable in the daemon's environment sets no limit. The default holds.",
             "Correct the variable where the daemon is started, or set the limit with mpstui set.",
-        )
+        ),
+        "info": Words(
+            "The daemon's environment names a memory limit. It is not known whether clients get it.",
+            "Set the limit with mpstui set: that one can be read back.",
+        ),
     },
     "server_start": {
         "error": Words(

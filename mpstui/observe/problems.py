@@ -446,10 +446,16 @@ def _of_environment(daemon: Daemon) -> Iterable[Problem]:
     if (text := environment.get(PRIORITY_VARIABLE)) and own_priority(text) is None:
         wrong.append(f"{PRIORITY_VARIABLE}={printable(text, 60)}: 0 or 1 is needed")
     if (text := environment.get(MEMORY_VARIABLE)) and inherited_memory(environment, daemon.ordinals) == {}:
-        reason = "an entry names no device of the daemon, which drops the others"
+        reason = "an entry is for no device of the daemon, which drops the others, or has no size"
         wrong.append(f"{MEMORY_VARIABLE}={printable(text, 60)}: {reason}")
     elif text and daemon.inherited_mem_limits and not in_doubt(daemon.inherited_mem_limits, daemon.driver):
         wrong.append(f"{MEMORY_VARIABLE}={printable(text, 60)}: with driver 580 it limits no client")
+    elif text and daemon.inherited_mem_limits:
+        named = (
+            f"The daemon's environment names a memory limit, {MEMORY_VARIABLE}={printable(text, 60)}, which no command "
+        )
+        named += "reads back. Of this driver it is not known whether clients get it."
+        yield problem("info", "daemon_environment", path_text(daemon.pipe_dir), named)
     for text in wrong:
         yield problem(
             "warning",

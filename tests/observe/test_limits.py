@@ -20,6 +20,7 @@ from mpstui.core.model import (
     Server,
 )
 from mpstui.core.v3 import Namespace, V3Client, V3Device, V3Node, V3Server
+from mpstui.observe.problems import find_problems
 from mpstui.observe.state import in_namespace
 from mpstui.plan.chain import limit_chains
 
@@ -152,7 +153,27 @@ def test_without_the_servers_devices_it_is_not_known_what_the_variable_limits() 
 def test_what_a_server_inherits_of_the_daemons_environment(text: str, expected: dict[str, int]) -> None:
     assert inherited_memory({MEMORY_VARIABLE: text}, DEVICES) == expected
     assert inherited_memory(None, DEVICES) is None
-    assert inherited_memory({MEMORY_VARIABLE: "0=1G"}, {}) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("0=1G,1=512MB", {"0": GIB, "1": 512 << 20}), ("GPU-bbbb-2=2G", None), ("1GB", None)]
+)
+def test_of_a_driver_that_does_not_tell_its_devices_the_daemons_own_numbers_stand(text, expected) -> None:
+    """Up to 555 there is no device_query, and a limit in the daemon's environment would be shown nowhere."""
+    assert inherited_memory({MEMORY_VARIABLE: text}, {}) == expected
+    assert in_doubt(expected, "535.261.03")
+
+
+@pytest.mark.parametrize(
+    ("driver", "severity", "word"),
+    [("580.159.04", "warning", "it limits no client"), ("535.261.03", "info", "not known")],
+)
+def test_a_memory_limit_of_the_daemons_environment_is_told_beside_a_default_of_none(driver, severity, word) -> None:
+    inherited = {"0": 2 * GIB}
+    environment = {MEMORY_VARIABLE: "0=2G"}
+    known = Daemon(Path("/d"), environment=environment, inherited_mem_limits=inherited, driver=driver)
+    (problem,) = [each for each in find_problems([known], [], None) if each.code == "daemon_environment"]
+    assert (problem.severity, "0=2G" in problem.text, word in problem.text) == (severity, True, True)
 
 
 @pytest.mark.parametrize(
