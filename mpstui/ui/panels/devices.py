@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import ClassVar
 
 from textual.binding import Binding, BindingType
@@ -79,13 +80,22 @@ class DevicesPanel(Panel[Device]):
 
     def _plots(self, row: Device, width: int) -> list[Line]:
         """What :meth:`_plot` draws, anew where a cell's time is over: in between nothing of it moves."""
-        cells = max(10, width - 24)
-        now = int(self._now // (self._window / cells))
-        drawn_of = self._history, now, self._window, cells, self._lines_per_row, self._framed, device_load(row)[0]
+        drawn_of = self._drawn_of(row, width)
         known = self._plotted.get(row.uuid)
         if known is None or known[0] != drawn_of:
-            known = self._plotted[row.uuid] = drawn_of, self._plot(row, cells)
+            known = self._plotted[row.uuid] = drawn_of, self._plot(row, _cells(width))
         return known[1]
+
+    def _drawn_of(self, row: Device, width: int) -> Hashable:
+        cells = _cells(width)
+        now = int(self._now // (self._window / cells))
+        return self._history, now, self._window, cells, self._lines_per_row, self._framed, device_load(row)[0]
+
+    def stamp(self, row: Device, width: int) -> Hashable:
+        return row, self._is_upper(row), self._drawn_of(row, width)
+
+    def _is_upper(self, row: Device) -> bool:
+        return row is self.rows[min(self._top, len(self.rows) - 1)]
 
     def _plot(self, row: Device, cells: int) -> list[Line]:
         """Of each reading its blocks, as tall as there is room for, the newest at the right, and the largest."""
@@ -123,8 +133,8 @@ class DevicesPanel(Panel[Device]):
         if self._lines_per_row == 1 and (self._framed or width < _NUMBERED):
             return [_one_line(row, width)]
         if self._lines_per_row == 1:
-            upper = row is self.rows[min(self._top, len(self.rows) - 1)]
-            return [((" ", "text"), (SUPERSCRIPT[self.NUMBER] if upper else " ", "key"), *_one_line(row, width - 2))]
+            number = SUPERSCRIPT[self.NUMBER] if self._is_upper(row) else " "
+            return [((" ", "text"), (number, "key"), *_one_line(row, width - 2))]
         first: Line = (
             (f"{_text('index', row, 2)}  ", "text"),
             *_cell("name", row),
@@ -161,6 +171,11 @@ class DevicesPanel(Panel[Device]):
         watts = f"{_text('power_watts', row, 8)}  {_text('temperature', row, 6)} "
         lines.append(justify((*memory, (f" {_text('memory_used', row)}", "text")), ((watts, "text"),), bar + 46))
         return [*lines, *self._plots(row, width)]
+
+
+def _cells(width: int) -> int:
+    """Of a plot."""
+    return max(10, width - 24)
 
 
 def _cell(name: str, device: Device, cells: int = 0) -> Line:

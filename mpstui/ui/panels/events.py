@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Container, Hashable
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -29,10 +29,14 @@ class EventsPanel(TablePanel[Event]):
         super().__init__(id=id)
         self._source: tuple[Event, ...] = ()
         self._pipe_dir: Path | None = None
+        self._unnamed: Container[int | None] | None = None
+        """The PIDs of which an event does not say whose they are; None: any may be."""
 
     def know(self, snapshot: Snapshot, daemon: Daemon | None) -> bool:
         """Whose the clients are and which indices the devices have; whether that is new."""
-        users = {client.pid: client.user for client in daemon.clients() if client.user} if daemon else {}
+        unnamed = self._unnamed
+        clients = daemon.clients() if daemon is not None else ()
+        users = {each.pid: each.user for each in clients if each.user and (unnamed is None or each.pid in unnamed)}
         indices = {device.uuid: device.index for device in snapshot.devices}
         if (users, indices) == (self.view.users, self.view.indices):
             return False
@@ -41,6 +45,8 @@ class EventsPanel(TablePanel[Event]):
 
     def show(self, snapshot: Snapshot, daemon: Daemon | None) -> None:
         pipe_dir = daemon.pipe_dir if daemon else None
+        if snapshot.events is not self._source:
+            self._unnamed = frozenset(event.pid for event in snapshot.events if event.user is None)
         if not self.know(snapshot, daemon) and snapshot.events is self._source and pipe_dir == self._pipe_dir:
             return
         self._source, self._pipe_dir = snapshot.events, pipe_dir
