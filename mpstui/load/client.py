@@ -8,13 +8,13 @@ import os
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, Final
 
 from mpstui.core.text import error_text, printable
 from mpstui.load.process import EXIT_FAILED, EXIT_FORCED
 from mpstui.load.protocol import LINE_LIMIT, Order, decode, encode, fold
-from mpstui.load.types import WorkerError, WorkerReport, WorkerState
+from mpstui.load.types import Computation, WorkerError, WorkerReport, WorkerState
 from mpstui.observe.procfs import process_key
 
 NO_DAEMON_DIRECTORY: Final = "/nonexistent/mpstui-without-mps"
@@ -218,6 +218,7 @@ def _nobody(_: WorkerReport) -> None:
     return None
 
 
-def worker_order(kind: str, **values: Any) -> Order:
-    """An order with this process as the parent."""
-    return Order(kernel=kind, parent=os.getpid(), **values)
+def worker_order(of: Computation, **values: Any) -> Order:
+    """The order to do that, with this process as the parent; ``values``: what an order has besides."""
+    same = {each.name: getattr(of, each.name) for each in fields(Computation)}
+    return Order(**same, parent=os.getpid(), **values)

@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 
 from mpstui.core.late import dataclass
 from mpstui.core.text import printable
-from mpstui.load.types import DefaultStream, PooledContext, WorkerError, WorkerReport, WorkerState
+from mpstui.load.types import Computation, PooledContext, WorkerError, WorkerReport, WorkerState
 
 LINE_LIMIT: Final = 1 << 20
 """Bytes of a line; a worker's longest, with the processes of a command, is some KB."""
@@ -19,32 +19,17 @@ _ITEMS: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """The first line to a worker: what it is to do."""
+class Order(Computation):
+    """The first line to a worker: what it is to do. ``clients``: how many share the device's memory."""
 
-    kernel: str
-    parent: int
+    parent: int = 0
     """PID of the supervisor, whose end is the worker's."""
-    command: tuple[str, ...] = ()
-    clients: int = 1
-    """How many share the device's memory."""
-    seconds: float | None = None
-    amount: float | None = None
     sms: int | None = None
+    """By execution affinity; None: as many as there are."""
     pool: tuple[int, ...] = ()
-    mps: bool = True
+    """SM counts of the contexts that it makes ahead."""
     memory_limited: bool = False
-    metric: str = ""
-    arrivals: float | None = None
-    busy: float | None = None
-    bodies: int | None = None
-    blocks: int | None = None
-    steps: int | None = None
-    streams: int | None = None
-    default_stream: DefaultStream | None = None
-    copies: int | None = None
-    by_step: bool = False
-    stream_priority: int | None = None
+    """Whether its environment has a memory limit."""
 
     def encode(self) -> bytes:
         return json.dumps(asdict(self)).encode() + b"\n"
@@ -54,7 +39,8 @@ class Order:
         """Raises ValueError where the line is no order."""
         try:
             values = json.loads(line)
-            known = {f.name: values[f.name] for f in fields(cls) if f.name in values}
+            given = {"kernel": values["kernel"], "parent": values["parent"]}
+            known = given | {f.name: values[f.name] for f in fields(cls) if f.name in values}
             known["command"] = tuple(str(word) for word in known.get("command", ()))
             known["pool"] = tuple(int(sms) for sms in known.get("pool", ()))
             return cls(**known)

@@ -251,28 +251,8 @@ class Supervisor:
             device_uuid=spec.device_uuid,
             connections=spec.connections,
         )
-        order = worker_order(
-            spec.kernel,
-            command=spec.command,
-            clients=spec.clients,
-            seconds=spec.seconds,
-            amount=spec.amount,
-            sms=slot.sms,
-            pool=slot.pool,
-            mps=spec.mps,
-            memory_limited=spec.memory_limit is not None,
-            metric=spec.metric,
-            arrivals=spec.arrivals,
-            busy=spec.busy,
-            bodies=spec.bodies,
-            blocks=spec.blocks,
-            steps=spec.steps,
-            streams=spec.streams,
-            default_stream=spec.default_stream,
-            copies=spec.copies,
-            by_step=spec.by_step,
-            stream_priority=spec.stream_priority,
-        )
+        limited = spec.memory_limit is not None
+        order = worker_order(spec, sms=slot.sms, pool=slot.pool, memory_limited=limited)
         slot.process.report = replace(slot.process.report, percentage=slot.percentage, device_uuid=spec.device_uuid)
         if (refused := await self._refused(spec)) is not None:
             slot.process.give_up(refused)

@@ -53,29 +53,18 @@ INFO: Final[Mapping[str, KernelInfo]] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
-class LoadSpec:
-    """One group of like clients."""
+class Computation:
+    """What a client of a load does; its worker is told the same (``Order``)."""
 
     kernel: KernelName | Literal["command"] = "fma"
     command: tuple[str, ...] = ()
     """The user's own program, where ``kernel`` is ``command``."""
     clients: int = 1
-    device_uuid: str | None = None
-    """None: the first device that CUDA shows."""
-    percentages: tuple[float, ...] = ()
-    """CUDA_MPS_ACTIVE_THREAD_PERCENTAGE: none, one for all, or one for each client."""
-    sm_counts: tuple[int, ...] = ()
-    """SMs by execution affinity: none, one for all, or one for each client (fact 22 says how they are rounded)."""
-    memory_limit: str | None = None
-    """CUDA_MPS_PINNED_DEVICE_MEM_LIMIT of each client as MPS writes it: ``2G``."""
-    priority: int | None = None
     seconds: float | None = None
     """None: until stopped."""
     amount: float | None = None
     """Ends each client once it has done this many interactions, operations, bytes or launches."""
     mps: bool = True
-    pipe_dir: Path | None = None
-    """The daemon's; of no meaning with ``mps`` off."""
     metric: str = ""
     """Of a command: the regular expression whose first group is its throughput, in each line that it matches."""
     arrivals: float | None = None
@@ -100,6 +89,23 @@ class LoadSpec:
     otherwise all three of one stream before those of the next."""
     stream_priority: int | None = None
     """Of the streams, as CUDA counts it: -3 comes before 0, among the streams of one client. None: no word of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSpec(Computation):
+    """One group of like clients."""
+
+    device_uuid: str | None = None
+    """None: the first device that CUDA shows."""
+    percentages: tuple[float, ...] = ()
+    """CUDA_MPS_ACTIVE_THREAD_PERCENTAGE: none, one for all, or one for each client."""
+    sm_counts: tuple[int, ...] = ()
+    """SMs by execution affinity: none, one for all, or one for each client (fact 22 says how they are rounded)."""
+    memory_limit: str | None = None
+    """CUDA_MPS_PINNED_DEVICE_MEM_LIMIT of each client as MPS writes it: ``2G``."""
+    priority: int | None = None
+    pipe_dir: Path | None = None
+    """The daemon's; of no meaning with ``mps`` off."""
     connections: int | None = None
     """CUDA_DEVICE_MAX_CONNECTIONS: the queues into which the driver puts a process's streams."""
     private: bool = False

@@ -69,7 +69,7 @@ def test_events_of_the_simulated_daemon() -> None:
 
 
 def test_an_order_survives_the_line() -> None:
-    order = Order("fma", 1, ("a", "b c"), 3, 1.5, None, 8, (8, 66), False, True)
+    order = Order("fma", ("a", "b c"), 3, 1.5, mps=False, parent=1, sms=8, pool=(8, 66), memory_limited=True)
     assert Order.decode(order.encode()) == order
     for wrong in (b"", b"7", b"[]", b"{}", b'{"kernel": "fma", "parent": 1, "pool": ["x"]}', b"\xff"):
         with pytest.raises(ValueError):
