@@ -1093,14 +1093,14 @@ def fold_limits(state: DaemonState, reading: LimitReading, logged: bool) -> None
     if reading.priority is not None:
         defaults.priority = reading.priority
         for server in state.servers.values():
-            _take_priority(server, reading.priority, state.control_from if logged else None)
+            _take(server, "priority", reading.priority, state.control_from if logged else None)
     if reading.memory is not None:
         defaults.memory = _exact(reading.memory, by_ordinal(defaults.memory, state.ordinals))
         defaults.memory_known = True
     for server in state.servers.values():
         percentage = reading.server_percentage.get(server.pid)
         if percentage is not None:
-            _take_percentage(server, percentage, state.control_from if logged else None)
+            _take(server, "percentage", percentage, state.control_from if logged else None)
         _take_memory(server, reading.server_memory.get(server.pid), state.ordinals, logged)
         if percentage is not None or server.pid in reading.server_memory:
             server.limits_read = reading.time
@@ -1112,22 +1112,17 @@ def _since_last(server: ServerRecord) -> list[ClientRecord]:
     return [client for client in server.clients.values() if read is None or client.touched > read]
 
 
-def _take_priority(server: ServerRecord, value: int, logged_from: float | None) -> None:
-    old, server.limits.priority = server.limits.priority, value
+def _take(
+    server: ServerRecord, name: Literal["percentage", "priority"], value: float, logged_from: float | None
+) -> None:
+    """What the server has now; a client that had what it had before has that too, where the logs say when it came."""
+    old = getattr(server.limits, name)
+    setattr(server.limits, name, value)
     if old == value:
         return
     for client in server.clients.values() if logged_from is not None else _since_last(server):
-        if client.limits.priority == old:
-            client.limits.priority = value if _seen_connecting(client, logged_from) else None
-
-
-def _take_percentage(server: ServerRecord, value: float, logged_from: float | None) -> None:
-    old, server.limits.percentage = server.limits.percentage, value
-    if old == value:
-        return
-    for client in server.clients.values() if logged_from is not None else _since_last(server):
-        if client.limits.percentage == old:
-            client.limits.percentage = value if _seen_connecting(client, logged_from) else None
+        if getattr(client.limits, name) == old:
+            setattr(client.limits, name, value if _seen_connecting(client, logged_from) else None)
 
 
 def _seen_connecting(client: ClientRecord, logged_from: float | None) -> bool:

@@ -25,7 +25,6 @@ from mpstui.ui.dialogs.progress import DialogOutcome, ProgressDialog
 from mpstui.ui.dialogs.widgets import Choice, Chooser, Lines, Listing, Toggles, labelled, plain
 from mpstui.ui.form import TypedLine
 from mpstui.ui.plan.contract import Entry, PlanBackend
-from mpstui.ui.typeahead import OPENING
 
 _COLUMNS: Final = 70
 """Of a command, so that all of it can be read in the smallest dialog."""
@@ -35,6 +34,7 @@ class StartDialog(ProgressDialog):
     """A profile says everything itself; without one the fields do."""
 
     AUTO_FOCUS: ClassVar[str] = "#devices"
+    ASKS_AGAIN = True
     DEFAULT_CSS = "StartDialog Listing { margin-top: 0; } StartDialog .-short .field { margin-bottom: 0; }"
 
     def __init__(
@@ -87,11 +87,7 @@ class StartDialog(ProgressDialog):
             foot=self.foot("Start"),
         )
 
-    def on_mount(self) -> None:
-        super().on_mount()
-        self.run_worker(self._look(), group=OPENING, exit_on_error=False)
-
-    async def _look(self) -> None:
+    async def look(self) -> None:
         try:
             found = await self._plans.profiles()
         except ProfileError:
@@ -161,12 +157,6 @@ class StartDialog(ProgressDialog):
         self.query_one("#specs", Listing).show(f"Would be run: {plural(len(self._specs), 'daemon')}", lines)
         self.show_problem(problem)
         self.show_foot("Start", ready=problem is None and bool(self._specs))
-
-    @on(Input.Changed)
-    @on(Chooser.Changed)
-    def _changed(self) -> None:
-        self.ask_again()
-        self.show()
 
     @on(Input.Submitted)
     def _next(self) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import ClassVar
 
-from textual import on
 from textual.app import ComposeResult
 from textual.content import Content
 
@@ -116,10 +115,6 @@ class StopDialog(ProgressDialog):
         left = sum(client.key in here for client in were)
         title = f"Hit: {plural(len(were), 'client')}" if self.state == "asking" else f"{left} of {len(were)} are left"
         self.query_one("#hits", Listing).show(title, lines)
-
-    @on(Chooser.Changed)
-    def _changed(self) -> None:
-        self.show()
 
     def pressed(self, button: str) -> None:
         daemon = self.daemon or self._daemon

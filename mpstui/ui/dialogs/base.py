@@ -17,13 +17,14 @@ from textual.content import Content
 from textual.css.query import NoMatches
 from textual.renderables.background_screen import BackgroundScreen
 from textual.screen import ModalScreen
-from textual.widgets import Button
+from textual.widgets import Button, Input
 
 from mpstui.core.model import Snapshot
 from mpstui.ui.bars import KeyBar, KeyHint
 from mpstui.ui.dialogs.widgets import Chooser, Listing, Push, Scroll, Toggles, plain
 from mpstui.ui.layout import room_of
 from mpstui.ui.lines import StyledScreen
+from mpstui.ui.typeahead import OPENING
 
 KEYS: Final = 1
 """Rows of the keys, under the frame."""
@@ -185,6 +186,20 @@ class Dialog(StyledScreen, ModalScreen[None]):
         self.mount(self.keys)
         self.take_newest()
         self._fit(room_of(self).height)
+        self.show()
+        if type(self).look is not Dialog.look:
+            self.run_worker(self.look(), group=OPENING, exit_on_error=False)
+
+    async def look(self) -> None:
+        """What is read first; keys typed ahead wait for it."""
+
+    @on(Input.Changed)
+    @on(Chooser.Changed)
+    def _value_changed(self) -> None:
+        self.changed()
+
+    def changed(self) -> None:
+        """A field has another value."""
         self.show()
 
     def on_resize(self) -> None:

@@ -116,10 +116,9 @@ class HarmConfirm(ActionDialog):
         clients = tuple(client.key for client in server.clients) if server else ()
         return Request(self.action.id, self.pipe_dir, server_pid=pid, clients=clients, force=force, subject=server)
 
-    @on(Chooser.Changed)
-    def _chosen_another(self) -> None:
+    def changed(self) -> None:
         self.take_newest()
-        self.show()
+        super().changed()
 
     def present(self) -> tuple[ProcessKey, ...]:
         """The chosen clients that are still there: the same processes, not the same numbers."""
@@ -167,11 +166,6 @@ class HarmConfirm(ActionDialog):
         if not wanted and field.has_class("-wanted") and self.query_one("#owner").has_focus:
             self.query_one("#cancel").focus()
         field.set_class(bool(wanted), "-wanted")
-
-    @on(Input.Changed, "#owner")
-    def _typed(self) -> None:
-        self.take_newest()
-        self.show()
 
     @on(Input.Submitted, "#owner")
     def _next(self) -> None:

@@ -63,10 +63,6 @@ class Reader(Dialog):
         self.query_one("#body").scroll_home(animate=False)
         self.say_hint("type to find · Enter scroll · Esc show all")
 
-    @on(TypedLine.Changed, "#find")
-    def _look(self) -> None:
-        self.show()
-
     @on(TypedLine.Submitted, "#find")
     def _keep(self) -> None:
         self.query_one("#body").focus()

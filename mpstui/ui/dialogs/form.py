@@ -37,6 +37,7 @@ class ChangeForm(ActionDialog):
     """Asks for what an action has to be told, and shows at each keystroke what would come of it."""
 
     AUTO_FOCUS = "Input, #choice"
+    ASKS_AGAIN = True
     DEFAULT_CSS = """
     ChangeForm {
         .field > Input { width: 24; }
@@ -214,12 +215,6 @@ class ChangeForm(ActionDialog):
             if chosen is not None and chosen.gone:
                 return f"{chosen.label} is gone; choose another"
         return None
-
-    @on(Input.Changed)
-    @on(Chooser.Changed)
-    def _changed(self) -> None:
-        self.ask_again()
-        self.show()
 
     @on(Input.Submitted)
     def _next(self) -> None:

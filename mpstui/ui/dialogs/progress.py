@@ -64,6 +64,8 @@ class ProgressDialog(Dialog):
     PROGRESS: ClassVar[str] = "Progress"
     """What the lines are called that come while it works."""
     MARK: ClassVar[str] = "·"
+    ASKS_AGAIN: ClassVar[bool] = False
+    """Whether another value in a field asks anew, where it has been carried out or has failed."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up", "scroll_lists(-1)", "Up", show=False),
         Binding("down", "scroll_lists(1)", "Down", show=False),
@@ -171,6 +173,11 @@ class ProgressDialog(Dialog):
         self.query_one("#progress", Listing).show(self.PROGRESS, lines, follow=True)
         self.query_one("#outcome", Lines).show(*outcome)
         self.call_after_refresh(self.query_one("#body").scroll_end, animate=False)
+
+    def changed(self) -> None:
+        if self.ASKS_AGAIN:
+            self.ask_again()
+        super().changed()
 
     def ask_again(self) -> None:
         """Back to the question, for another try."""

@@ -164,15 +164,11 @@ class EndangerDialog(Dialog):
         if self._hits:
             lines.append(marked("✕", self._hits))
         self.query_one("#what", Lines).show(*lines)
-        self._check()
+        self.query_one("#apply", Push).disabled = not self._typed
 
     @property
     def _typed(self) -> bool:
         return self.query_one("#word", Input).value.strip() == WORD
-
-    @on(Input.Changed)
-    def _check(self) -> None:
-        self.query_one("#apply", Push).disabled = not self._typed
 
     @on(Input.Submitted)
     def _submitted(self) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, Final
 
-from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.content import Content
@@ -90,10 +89,6 @@ class ExportDialog(Dialog):
         self.text = "\n".join(parts) if not problem else ""
         self.query_one("#text", Static).update(Content(self.text.rstrip("\n")))
         self.query_one("#problem", Lines).show(*([marked("▲", problem, "$text-warning")] if problem else []))
-
-    @on(Chooser.Changed)
-    def _changed(self) -> None:
-        self.show()
 
     def action_copy(self) -> None:
         """To the clipboard of the terminal that the user sits at (OSC 52), also over SSH."""

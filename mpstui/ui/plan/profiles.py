@@ -23,13 +23,13 @@ from mpstui.ui.dialogs.widgets import Choice, Chooser, DetailRow, Lines, Listing
 from mpstui.ui.form import TypedLine
 from mpstui.ui.plan.applying import Targets
 from mpstui.ui.plan.contract import Entry, PlanBackend
-from mpstui.ui.typeahead import OPENING
 
 
 class SaveDialog(ProgressDialog):
     """A name, and what is kept: the plan, or what the daemon has now. Replacing a profile is said beforehand."""
 
     AUTO_FOCUS: ClassVar[str] = "#name"
+    ASKS_AGAIN = True
 
     def __init__(
         self,
@@ -69,11 +69,7 @@ class SaveDialog(ProgressDialog):
             foot=self.foot("Save"),
         )
 
-    def on_mount(self) -> None:
-        super().on_mount()
-        self.run_worker(self._look(), group=OPENING, exit_on_error=False)
-
-    async def _look(self) -> None:
+    async def look(self) -> None:
         try:
             self._entries, self._trouble = {entry.name: entry for entry in await self._backend.profiles()}, None
         except ProfileError as error:
@@ -96,12 +92,6 @@ class SaveDialog(ProgressDialog):
         self.query_one("#note", Lines).show(*(note if there and not problem else []))
         self.show_problem(problem)
         self.show_foot("Replace" if there else "Save", ready=bool(name) and not problem and self._entries is not None)
-
-    @on(Input.Changed)
-    @on(Chooser.Changed)
-    def _changed(self) -> None:
-        self.ask_again()
-        self.show()
 
     @on(Input.Submitted)
     def _next(self) -> None:
@@ -126,7 +116,7 @@ class SaveDialog(ProgressDialog):
                 profile = await self._backend.in_force(self.snapshot, self._pipe_dir, old.profile if old else None)
             path = await self._backend.save(name, profile, replace=old is not None)
         except ProfileError as error:
-            await self._look()  # perhaps somebody else has just kept one by that name
+            await self.look()  # perhaps somebody else has just kept one by that name
             return DialogOutcome(False, str(error))
         self._kept(name if plan is not None else "")
         return DialogOutcome(
@@ -207,11 +197,7 @@ class OpenDialog(ProgressDialog):
             foot=(*self.foot("Into the plan"), Push("Apply …", id="set", classes="-go")),
         )
 
-    def on_mount(self) -> None:
-        super().on_mount()
-        self.run_worker(self._look(), group=OPENING, exit_on_error=False)
-
-    async def _look(self) -> None:
+    async def look(self) -> None:
         try:
             self._entries = await self._backend.profiles()
         except ProfileError as error:
@@ -256,10 +242,6 @@ class OpenDialog(ProgressDialog):
         if button.has_focus and not can_set:
             self.query_one("#cancel").focus()
         button.disabled = not can_set
-
-    @on(Chooser.Changed)
-    def _changed(self) -> None:
-        self.show()
 
     def pressed(self, button: str) -> None:
         entry = self.entry
