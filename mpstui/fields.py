@@ -36,6 +36,7 @@ from mpstui.core.cells import (
     memory_of,
     meter,
     number,
+    on_device,
     sm_text,
     state_mark,
     status_mark,
@@ -148,6 +149,8 @@ class View:
     """Whether the servers show their limits: there is no room for a panel of limits."""
     users: Mapping[int, str] = field(default_factory=lambda: EMPTY)
     """Whose a client's process is, by its PID: for events that do not say it."""
+    device: str | None = None
+    """The UUID of the one device that is looked at: a client's memory is what it has there."""
 
     @classmethod
     def of(cls, snapshot: Snapshot, daemon: Daemon | None = None, own: Mapping[ProcessKey, int] = EMPTY) -> View:
@@ -168,6 +171,7 @@ class View:
             self.beside,
             self.with_limits,
             self.users,
+            self.device,
             self.trends and self.trends.step,
         )
 
@@ -185,7 +189,7 @@ class NotingView(View):
     looked: bool
 
     def __init__(self, view: View) -> None:
-        for name in ("place", "indices", "lost", "own", "beside", "with_limits", "users", "trends"):
+        for name in ("place", "indices", "lost", "own", "beside", "with_limits", "users", "device", "trends"):
             object.__setattr__(self, name, getattr(view, name))
         self._note(view, False)
 
@@ -707,10 +711,13 @@ def _cpu_cell(client: Client, view: View, cells: int) -> Line:
 
 def _memory_text(client: Client, view: View, cells: int) -> Line:
     """What it uses in all, and of what; on several devices how full the fullest is, because a limit is a device's."""
-    total, limit, percent, device = memory_of(client, view.daemon.ordinals if view.daemon is not None else EMPTY)
+    ordinals = view.daemon.ordinals if view.daemon is not None else EMPTY
+    total, limit, percent, device = memory_of(client, ordinals, view.device)
+    there = f"{gpu_label(view.device, view.indices)}:" if view.device is not None and len(client.gpu_memory) > 1 else ""
     if cells < _FULL_MEMORY:
-        return _short_memory(total, limit, percent, device and gpu_label(device, view.indices))
-    text = f"{format_size(total):>9}"
+        short = _short_memory(total, limit, percent, device and gpu_label(device, view.indices))
+        return ((there + short[0][0].lstrip(), short[0][1]),) if there else short
+    text = f"{there + format_size(total):>9}"
     if limit is None:
         none = client.memory_limit_known or (view.daemon is not None and view.daemon.lacking(_MEMORY_LIMIT))
         unknown = f" / {UNKNOWN}" if total is not None and not none else ""
@@ -741,7 +748,7 @@ def _threads_cell(client: Client, view: View, cells: int) -> Line:
 
 
 def _memory_row(client: Client, view: View) -> str:
-    return format_size(sum(client.gpu_memory.values()) if client.gpu_memory else None)
+    return format_size(_used(client, view.device))
 
 
 def _threads_row(client: Client, view: View) -> str:
@@ -865,8 +872,14 @@ def _activity_facts(client: Client, view: View) -> Iterable[Fact]:
         yield Fact("idle since", text)
 
 
-def _used(client: Client) -> int | None:
-    return sum(client.gpu_memory.values()) if client.gpu_memory else None
+def _used(client: Client, device: str | None = None) -> int | None:
+    """Memory, of that device alone where one is named."""
+    used = on_device(client.gpu_memory, device)
+    return sum(used.values()) if used else None
+
+
+def _group_used(group: Group) -> tuple[float | None, bool]:
+    return _added(lambda client: _used(client, group.device))(group)
 
 
 def _total_memory(group: Group, value: float, cells: int) -> str:
@@ -1010,12 +1023,12 @@ CLIENT: Final[Thing[Client]] = Thing(
             ),
         ),
         Field(
-            "gpu_memory", "GPU memory", SIZES, lambda c, v: c.gpu_memory,
+            "gpu_memory", "GPU memory", SIZES, lambda c, v: on_device(c.gpu_memory, v.device),
             about="The device memory that it uses; in JSON by the UUID of the device.",
             column=Column(
                 60, _MEMORY_TEXT, 80, "GPU MEM / LIMIT", "MEM/LIMIT", _memory_cell, falling=True,
                 roomy=_MEMORY_TEXT + 12, narrow=13,
-                total=Total(_added(_used), _total_memory),
+                total=Total(_group_used, _total_memory),
             ),
             row=Text(60, "GPU MEM", _memory_row),
             detail=Detail(
@@ -1163,6 +1176,8 @@ class Group(NamedTuple):
     clients: tuple[Client, ...]
     ordinals: Mapping[str, str]
     """The daemon's device ordinal to UUID."""
+    device: str | None = None
+    """The one that memory and limits are told of, where that is not all of them."""
 
     @property
     def title(self) -> str:
@@ -1182,7 +1197,7 @@ class Group(NamedTuple):
         """Bytes used, by device."""
         found: dict[str, int] = {}
         for client in self.clients:
-            for uuid, size in client.gpu_memory.items():
+            for uuid, size in on_device(client.gpu_memory, self.device).items():
                 found[uuid] = found.get(uuid, 0) + size
         return found
 
@@ -1196,6 +1211,8 @@ class Group(NamedTuple):
         for client in self.clients:
             limits = {devices.get(ordinal, ordinal): size for ordinal, size in client.pinned_mem_limits.items()}
             for uuid in client.device_uuids:
+                if self.device not in {None, uuid}:
+                    continue
                 if uuid in limits:
                     sums[uuid] = sums.get(uuid, 0) + limits[uuid]
                 elif not client.memory_limit_known:
@@ -1210,7 +1227,11 @@ class Group(NamedTuple):
         devices = {uuid: ordinal for ordinal, uuid in self.ordinals.items()}
         return sum(
             client.memory_limit_known
-            and any(devices.get(uuid) not in client.pinned_mem_limits for uuid in client.device_uuids)
+            and any(
+                devices.get(uuid) not in client.pinned_mem_limits
+                for uuid in client.device_uuids
+                if self.device in {None, uuid}
+            )
             for client in self.clients
         )
 
@@ -1240,7 +1261,7 @@ def groups_of(clients: Iterable[Client], by: str, view: View) -> list[Group]:
     name, ordinals = GROUPS[by], view.daemon.ordinals if view.daemon is not None else EMPTY
     for client in clients:
         found.setdefault(name(client, view), []).append(client)
-    return [Group(by, name, tuple(clients), ordinals) for name, clients in found.items()]
+    return [Group(by, name, tuple(clients), ordinals, view.device) for name, clients in found.items()]
 
 
 def grouped(daemon: Daemon, by: str, view: View) -> list[Group]:

@@ -137,19 +137,25 @@ class MemoryUse(NamedTuple):
     """That device's UUID where the client is on several, so that ``total`` is not what the limit is held against."""
 
 
-def memory_of(client: Client, ordinals: Mapping[str, str]) -> MemoryUse:
-    """What a client uses, and of the limit what the fullest of its devices does."""
-    devices = client.device_uuids
+def on_device(sizes: Mapping[str, int], device: str | None) -> Mapping[str, int]:
+    """Of sizes by device those of this one; all where none is named."""
+    return sizes if device is None else {uuid: size for uuid, size in sizes.items() if uuid == device}
+
+
+def memory_of(client: Client, ordinals: Mapping[str, str], device: str | None = None) -> MemoryUse:
+    """What a client uses, and of the limit what the fullest of its devices does; ``device``: on that one alone."""
+    devices = client.device_uuids if device is None else frozenset({device})
+    used = on_device(client.gpu_memory, device)
     limits = {ordinals.get(ordinal, ordinal): limit for ordinal, limit in client.pinned_mem_limits.items() if limit}
     held = {uuid: limit for uuid, limit in limits.items() if uuid in devices or not devices}
-    total = sum(client.gpu_memory.values()) if client.gpu_memory else None
+    total = sum(used.values()) if used else None
     if not held:
         return MemoryUse(total)
-    shares = {uuid: 100 * client.gpu_memory[uuid] / held[uuid] for uuid in held if uuid in client.gpu_memory}
+    shares = {uuid: 100 * used[uuid] / held[uuid] for uuid in held if uuid in used}
     if not shares:
         return MemoryUse(total, min(held.values()))
     fullest = max(shares, key=lambda uuid: shares[uuid])
-    return MemoryUse(total, held[fullest], shares[fullest], fullest if len(client.gpu_memory) > 1 else None)
+    return MemoryUse(total, held[fullest], shares[fullest], fullest if len(used) > 1 else None)
 
 
 def limits_text(limits: Mapping[str, int], known: bool, width: int, devices: int) -> str:

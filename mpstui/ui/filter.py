@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from typing import Any, Final, Generic, TypeVar
 
+from mpstui.core.cells import gpu_label
 from mpstui.core.model import Client, Event
 from mpstui.core.text import printable, typed_size
 from mpstui.fields import CLIENT, EVENT, SIZE, SIZES, TIME, Field, Thing, View, searched
@@ -189,6 +190,12 @@ class ClientFilter(Filter[Client]):
 
     def __init__(self, text: str = "") -> None:
         super().__init__(CLIENT, text)
+
+    def device(self, view: View) -> str | None:
+        """The UUID of the one device whose clients it leaves; None where it names none, or several."""
+        wanted = {value.lstrip("=") for wants, name, value in self._terms if wants and name in {"gpu", "device_uuids"}}
+        found = [uuid for uuid in view.indices if gpu_label(uuid, view.indices) in wanted]
+        return found[0] if len(wanted) == len(found) == 1 else None
 
     def of_user(self, name: str | None, uid: int | None) -> str:
         """Its text, with this user's clients in place of whose it was for; None and None: everybody's."""

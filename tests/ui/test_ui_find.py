@@ -11,7 +11,7 @@ from mpstui.ui.dialogs.command_words import VIEWS, views
 from mpstui.ui.filter import ClientFilter
 
 from .screen import make_app, push, text_of, until
-from .snapshots import client, daemon, one_daemon, rich, server
+from .snapshots import GPU0, GPU1, client, daemon, one_daemon, rich, server
 from .test_ui_states import Memory
 
 SIZE = (120, 40)
@@ -170,3 +170,37 @@ async def test_at_80_columns_the_headings_stay_whatever_is_said_beside_them(keys
         line = next(line for line in text_of(app).splitlines() if " PID ▲ " in line)
         assert re.search(r"PID ▲ +USER +GPU +STATE +MEM/LIMIT +THREADS +CPU", line), line
         assert all(word[:3] in line for word in told[:1]), line
+
+
+async def test_under_a_filter_for_one_gpu_the_memory_is_what_clients_have_there() -> None:
+    """In the rows, their order, what is compared and the sums of groups; of several devices it stays the whole."""
+    app = make_app(one_daemon())
+    here, there = GPU0, GPU1
+    both = client(1, user="alice", contexts=(), gpu_memory={here: 9 << 30, there: 1 << 30})
+    one = client(2, user="alice", contexts=(), gpu_memory={there: 2 << 30})
+    async with app.run_test(size=(160, 48)) as pilot:
+        app.collector.push(rich(daemons=(daemon(servers=(server(clients=(both, one)),)),)))
+        await pilot.pause()
+        clients = app.overview.clients
+        clients.sort_by("gpu_memory")
+
+        def pids() -> list[int]:
+            return [row.pid for row in clients.rows]
+
+        assert pids() == [both.pid, one.pid]
+        for text in ("gpu:1", "GPU:1 user:alice"):
+            clients.set_filter(text)
+            await pilot.pause()
+            assert pids() == [one.pid, both.pid]
+            assert "1:1.0 GiB" in text_of(app)
+        clients.set_filter("gpu:1 mem>1.5G")
+        assert pids() == [one.pid]
+        clients.set_filter("gpu:1")
+        clients.group("user")
+        await pilot.pause()
+        assert "3.0 GiB" in text_of(app)
+        clients.group(None)
+        for text in ("gpu:0 gpu:1", "!gpu:5", ""):
+            clients.set_filter(text)
+            await pilot.pause()
+            assert "10.0 GiB" in text_of(app), text

@@ -42,7 +42,7 @@ async def test_p_opens_it_for_the_tenants_there_are_and_escape_leaves() -> None:
         assert sms(app) == [66, 66]
         text = text_of(app)
         assert "alice ×2" in text
-        assert "2 × 66 SM" in text
+        assert "2 × 66 = 132 SM" in text, "of one client, and of the tenant"
         await press(pilot, "slash")
         assert "nothing to filter" in next(iter(app._notifications)).message
         await press(pilot, "escape")
@@ -56,6 +56,9 @@ async def test_of_several_gpus_the_one_that_was_taken_is_said_until_one_is_chose
     async with app.run_test(size=SMALL) as pilot:
         await press(pilot, "p")
         assert "▲ GPU 0 of 2  H100 80GB HBM3, the first: ← →" in text_of(app)
+        await press(pilot, "tab")
+        assert "2 × 66 = 132 SM" in text_of(app), "a tenant's sum has room at 80 columns"
+        await press(pilot, "shift+tab")
         await press(pilot, "right")
         assert "GPU 1 of 2" in text_of(app)
         await press(pilot, "left", "down", "down", "down", "right", "A")

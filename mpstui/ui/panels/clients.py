@@ -110,7 +110,7 @@ class ClientsPanel(TablePanel[Client | Group]):
         self._arrange()
 
     def _arrange(self) -> None:
-        view = self.view
+        view = self.view = replace(self.view, device=self.filter.device(self.view))
         shown = [c for c in self._all if self.filter.matches(c, view)] if self.filter else self._all
         ordered = sorted(shown, key=lambda c: c.pid)
         if self._sort.id != "pid" or self._reverse:

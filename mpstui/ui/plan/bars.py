@@ -18,9 +18,9 @@ from mpstui.ui.plan.draft import BIG_STEP, Picture
 
 Kind = Literal["sm", "memory"]
 _LABEL: Final = 26
-_NUMBERS: Final = 28
+_NUMBERS: Final = 34
 _SHORT_LABEL: Final = 16
-_SHORT_NUMBERS: Final = 27
+_SHORT_NUMBERS: Final = 32
 _WIDE: Final = 84
 """Cells from which labels and numbers have all their room."""
 
@@ -166,10 +166,16 @@ def _planned(row: Bar) -> str:
     share, times = row.share, row.tenant.clients
     if share is None:
         return "no share"
-    each = f"{times} × " if times > 1 else ""
     if row.kind == "sm":
-        return f"{format_percentage(share.percentage)}  {each}{share.sm_count} SM"
-    return "no limit" if share.memory is None else f"{each}{format_size(share.memory)}"
+        each = f"{share.sm_count} SM" if times < 2 else f"{times} × {share.sm_count} = {times * share.sm_count} SM"
+        return f"{format_percentage(share.percentage)}  {each}"
+    if share.memory is None:
+        return "no limit"
+    if times < 2:
+        return format_size(share.memory)
+    one, unit = format_size(share.memory).split(" ")
+    whole = format_size(times * share.memory)
+    return f"{times} × {one if whole.endswith(f' {unit}') else f'{one} {unit}'} = {whole}"
 
 
 def _number_style(row: Bar) -> str:
