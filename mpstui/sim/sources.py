@@ -434,6 +434,8 @@ class SimProcesses:
         self._known: dict[int, _Process] = {}
         """Whom a process has stood for; it goes on to when its daemon is gone and another one keeps the state."""
         self._present: Mapping[int, _Process] = {}
+        self._servers: Mapping[int, int] = {}
+        """Of each server the UID that it serves; it runs as that user, and 0 is what serves everybody."""
         self._real = real
         self._clock = clock
 
@@ -444,7 +446,8 @@ class SimProcesses:
     def facts(self, pids: Iterable[int]) -> dict[int, ProcessFacts]:
         """Facts by PID; a process that is gone is missing."""
         now = self._clock()
-        present = self._state.read(orphans=True).clients
+        state = self._state.read(orphans=True)
+        present, self._servers = state.clients, state.servers
         if present is not self._present:
             before = {pid: client for pid, client in self._known.items() if pid not in present}
             for pid in tuple(before)[:-_GONE_LIMIT]:
@@ -454,6 +457,9 @@ class SimProcesses:
 
     def _overlaid(self, facts: ProcessFacts, now: float) -> ProcessFacts:
         client = self._known.get(facts.key.pid)
+        if client is None and (uid := self._servers.get(facts.key.pid)):
+            user = next((each.user for each in self._present.values() if each.uid == uid and each.user), None)
+            return replace(facts, uid=uid, user=user or (facts.user if facts.uid == uid else None))
         if client is None or client.start_ticks != facts.key.start_ticks:
             return facts
         return replace(

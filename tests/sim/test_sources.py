@@ -92,6 +92,9 @@ def test_who_has_lost_a_daemon_keeps_the_name_when_another_one_starts(start: Cal
     client = node.spawn("idle", user="alice", uid=2001)
     processes = SimProcesses(node.pipe_dir, Proc())
     assert processes.facts([client.pid])[client.pid].user == "alice"
+    server = int(node.control("get_server_list"))
+    of_server = processes.facts([server])[server]
+    assert (of_server.uid, of_server.user) == (2001, "alice"), "a server of one user runs as that user"
     node.kill_daemon()
     node.start_daemon()
     assert processes.facts([client.pid])[client.pid].user == "alice"
@@ -126,6 +129,7 @@ def test_processes_play_their_users(start: Callable[..., SimNode]) -> None:
     assert (mine.container, mine.pid_namespace) == ("train", 7)
     assert mine.key == ProcessKey(client.pid, start_ticks(client.pid))
     assert facts[server].command == "real"
+    assert facts[server].user == "root", "it serves everybody"
     clock[0] = node.state()["clients"][0]["since"] + 100
     assert 70 <= (processes.facts([client.pid])[client.pid].cpu_seconds or 0) <= 101
 
