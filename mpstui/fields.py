@@ -2907,9 +2907,18 @@ def lay_out(
         cells.remove(min(cells, key=lambda each: each[0].column.keep if each[0].column else 0))
     if stretch and cells:  # a panel that is not shown has no room for any
         at = _stretched(cells)
+        left = width - gutter - sum(room for _, room in cells)
+        if at < len(cells) - 1:  # what is told of the list stands behind the last heading
+            each, room = cells[-1]
+            cells[-1] = each, room + max(0, min(left, _TOLD))
+            left -= max(0, min(left, _TOLD))
         each, room = cells[at]
-        cells[at] = each, max(2, room + width - gutter - sum(room for _, room in cells))
+        cells[at] = each, max(2, room + left)
     return cells
+
+
+_TOLD: Final = 8
+"""Cells behind the last heading in which a filter, or how many are chosen, is told."""
 
 
 def _stretched(cells: Sequence[tuple[Field[Any], int]]) -> int:

@@ -170,6 +170,13 @@ async def test_at_80_columns_the_headings_stay_whatever_is_said_beside_them(keys
         line = next(line for line in text_of(app).splitlines() if " PID ▲ " in line)
         assert re.search(r"PID ▲ +USER +GPU +STATE +MEM/LIMIT +THREADS +CPU", line), line
         assert all(word[:3] in line for word in told[:1]), line
+        table.group(None)
+        for last in "cpu_percent", "client_priority":  # one that is right of its cells elsewhere, and a narrow one
+            table.choose_columns([*usual[:-1], Shown(last)])
+            await pilot.pause()
+            line = next(line for line in text_of(app).splitlines() if " PID ▲ " in line)
+            assert re.search(r"MEM/LIMIT +THREADS +(CPU|PRIO)\b", line), line
+            assert all(word[:3] in line for word in told[:1]), line
 
 
 async def test_under_a_filter_for_one_gpu_the_memory_is_what_clients_have_there() -> None:

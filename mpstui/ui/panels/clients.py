@@ -407,7 +407,11 @@ class ClientsPanel(TablePanel[Client | Group]):
         line = _apart(told)
         if len(told) == 1 and self.chosen and width_of(line) + len(" chosen") <= free:
             line = (*line, (" chosen", "chosen"))
-        return fit_line(line, min(width_of(line), free if free >= _BRIEF else most))
+        room = free if free >= _BRIEF else most
+        counted = _apart([(text.partition(" /")[0], style) for text, style in told])
+        if width_of(counted) <= free < _BRIEF or width_of(line) > room < _BRIEF:  # how many are left is enough
+            line, room = counted, max(free, room)
+        return fit_line(line, min(width_of(line), room))
 
     @property
     def tells(self) -> bool:

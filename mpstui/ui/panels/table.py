@@ -147,7 +147,8 @@ class TablePanel(Panel[T]):
             if mark:  # it is never what gives way, and one cell stays free before the next heading
                 gap = " " if len(name) + 2 < room else ""
                 name = f"{name[: room - 2]}{gap}{mark}"
-            right = each.column is not None and each.column.align == ">"
+            stretched = self.STRETCH and each is columns[-1][0]  # its cells begin at its left
+            right = each.column is not None and each.column.align == ">" and not stretched
             free = 2 if right and len(name) <= room - 2 else 1
             text = (
                 fit(name, room - free, ">") + " " * free
