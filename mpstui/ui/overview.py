@@ -525,7 +525,14 @@ class Overview(WithPast, WithTrouble, Ground):
         if refusal is not None or daemon is None or snapshot is None:
             self.app.notify(refusal or "", title=operation.title, severity="warning", markup=False)
             return
-        clients = rescue_targets(operation.id, daemon) if operation.finds_clients else typed.clients
+        clients = typed.clients
+        if operation.finds_clients:
+            found = rescue_targets(operation.id, daemon)
+            clients = tuple(key for key in found if key in typed.clients) if typed.clients else found
+            if not clients:
+                named = ", ".join(str(key.pid) for key in typed.clients)
+                self.app.notify(f"not for {named}", title=operation.title, severity="warning", markup=False)
+                return
         server = next((s for s in daemon.servers if s.key == typed.server), None)
         self._host.open_action(operation, daemon.pipe_dir, snapshot, clients, server, typed.device, typed.value)
 

@@ -7,7 +7,9 @@ import re
 import pytest
 
 from mpstui.fields import Shown, View, groups_of
-from mpstui.ui.dialogs.command_words import VIEWS, views
+from mpstui.operations.registry import ON_OVERVIEW
+from mpstui.ui.dialogs.command_words import VIEWS, names, views
+from mpstui.ui.dialogs.commands import ActionCommands, Palette
 from mpstui.ui.filter import ClientFilter
 
 from .screen import make_app, push, text_of, until
@@ -58,7 +60,8 @@ def test_what_is_shown_can_be_said_by_name() -> None:
     assert [t.view for t in views("user bob", words)] == [("user", "Bob"), ("user", "bobby")]
     assert [t.view for t in views("find two words", words)] == [("find", "two words")]
     assert [t.text for t in views("gr", words)] == ["group "]
-    assert [*views("", words), *views("find ", words)] == []
+    assert [*views("", words)] == []
+    assert [(t.text, t.view) for t in views("find ", words)] == [("find ", None)], "a text has to come"
     assert [t.view for t in views("group nothing", words)] == [None], "it is told which there are, and does nothing"
 
 
@@ -211,3 +214,31 @@ async def test_under_a_filter_for_one_gpu_the_memory_is_what_clients_have_there(
             clients.set_filter(text)
             await pilot.pause()
             assert "10.0 GiB" in text_of(app), text
+
+
+async def test_whatever_is_typed_behind_a_colon_is_answered() -> None:
+    app = make_app(one_daemon())
+    async with app.run_test(size=(80, 24)) as pilot:
+        provider = ActionCommands(app.screen)
+
+        async def first(text: str) -> tuple[str, str]:
+            hits = [hit async for hit in provider.search(text)]
+            assert hits, f"{text!r} is met with silence"
+            best = max(hits, key=lambda hit: hit.score)
+            assert all(f"{hit.text}{hit.help}".isprintable() for hit in hits), text
+            return str(best.text), best.help or ""
+
+        called = [*(names(each)[-1] for each in ON_OVERVIEW), *VIEWS, "daemon", "load", "help"]
+        for name in called:
+            said = await first(f"{name} 5 \u202e\x1b[2J")
+            assert said[1], said
+        for text in "filter ", "help ", "set memory ", "terminate 99999999":
+            assert (await first(text))[1], text
+        assert (await first("start-server"))[1].endswith("Type more: user, a user name or a number")
+        assert "“5 abc” is not understood: “Load: test clients” takes nothing more" in await first("load 5 abc")
+        assert "did you mean terminate?" in (await first("terminat 2000"))[1]
+        said = "2000 alice python train.py --config resnet50.yaml · asks before anything is done"
+        assert await first("terminate kill 2000 2000") == ("terminate kill 2000 2000", said)
+        await pilot.press("colon", *"load 5", "enter")
+        await until(pilot, lambda: "load" in text_of(app))
+        assert isinstance(app.screen, Palette), "what cannot be done can be typed on"

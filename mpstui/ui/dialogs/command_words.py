@@ -48,9 +48,11 @@ def commands(
     """What the text may mean, the exact meaning first."""
     text = text.lstrip().lower()
     yield from _daemons(text, snapshot)
+    begun = [n for operation in operations for n in names(operation) if text == n or text.startswith(n + " ")]
+    longest = max(begun, key=len, default="")  # "terminate kill 4711" is no terminate
     for operation in operations:
-        name = next((n for n in names(operation) if text == n or text.startswith(n + " ")), None)
-        if name is not None:
+        name = next((n for n in names(operation) if n in begun), None)
+        if name is not None and name == longest:
             yield from _arguments(name, text[len(name) :], operation, daemon)
         elif found := next((n for n in names(operation) if n.startswith(text)), None):
             yield Typed(found, operation.help, operation if not operation.arguments else None)
@@ -77,8 +79,8 @@ def views(text: str, words: Mapping[str, Sequence[tuple[str, str]]]) -> Iterator
             if name and not space and each.startswith(name.lower()):
                 yield Typed(f"{each} ", VIEWS[each])
             continue
-        if not choices and rest:
-            yield Typed(f"{each} {rest}", VIEWS[each], view=(each, rest))
+        if not choices:
+            yield Typed(f"{each} {rest}", VIEWS[each], view=(each, rest) if rest else None)
         fitting = [pair for pair in choices if pair[0].lower().startswith(rest.lower())]
         for word, about in sorted(fitting, key=lambda pair: pair[0].lower() != rest.lower()):
             yield Typed(f"{each} {word}", about, view=(each, word))
@@ -132,6 +134,7 @@ def _arguments(name: str, rest: str, operation: Operation, daemon: Daemon | None
             made = made._replace(value=word)
         else:
             wrong = wrong or word
+    made = made._replace(clients=tuple(dict.fromkeys(made.clients)))
     told = made.clients or made.value or made.server or operation.finds_clients or not kinds - {"owner", "force"}
     if told and not wrong:
         yield made._replace(help=_says(made, daemon))
@@ -141,9 +144,17 @@ def _arguments(name: str, rest: str, operation: Operation, daemon: Daemon | None
         if word.startswith(open_word) and word != open_word and word not in before:
             completed = True
             yield Typed(" ".join([name, *before, word]) + " ", about)
-    if wrong and not (wrong == open_word and completed):
+    if not ((wrong == open_word and completed) or (not wrong and (told or completed))):
+        yield _unread(name, words, wrong, operation)
+
+
+def _unread(name: str, words: Sequence[str], wrong: str, operation: Operation) -> Typed:
+    """Of a command that is not whole: which word is none of it, or what has to come."""
+    if wrong:
         what = "no client or server of this daemon" if wrong.isdigit() else "not understood here"
-        yield Typed(" ".join([name, *words]), f"“{wrong}” is {what}")
+        return Typed(" ".join([name, *words]), f"“{wrong}” is {what}")
+    needed = [f"{argument.label.lower()}, {argument.hint or argument.help}" for argument in operation.arguments]
+    return Typed(f"{name} ", f"{operation.help}. Type more: {'; '.join(needed)}")
 
 
 def _says(made: Typed, daemon: Daemon | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
@@ -14,6 +15,7 @@ from textual.widgets import Input
 
 from mpstui.core.late import dataclass
 from mpstui.core.model import Daemon
+from mpstui.core.text import printable
 from mpstui.operations.operation import Operation
 from mpstui.operations.registry import ELSEWHERE
 from mpstui.ui.bars import KeyBar, KeyHint
@@ -95,16 +97,36 @@ class ActionCommands(Provider):
             yield DiscoveryHit(Content(command.title), command.run, text=command.title, help=command.help)
 
     async def search(self, query: str) -> Hits:
+        query = printable(query)
+        found = False
         for number, typed in enumerate(self._typed(query)):
+            found = True
             yield Hit(
                 _TYPED - number, Content(typed.text), partial(self._take, typed), text=typed.text, help=typed.help
             )
-        matcher = self.matcher(query)
+        matcher = self.matcher(query.strip())
         for command in self.commands():
             # "percentage" finds Threads; what has the word in its name stands above what has it in its description.
             described = command.listed and query.lower() in command.help.lower()
             if (score := matcher.match(command.title) or _HELP_WEIGHT * described) > 0:
+                found = True
                 yield Hit(score, matcher.highlight(command.title), command.run, text=command.title, help=command.help)
+        if query.strip() and not found:
+            for number, typed in enumerate(self._misread(query)):
+                take = partial(self._take, typed)
+                yield Hit(_TYPED - number, Content(typed.text), take, text=typed.text, help=typed.help)
+
+    def _misread(self, query: str) -> Iterator[Typed]:
+        """What to say where nothing is called so: that more was typed than a command takes, or what is called alike."""
+        first, _, rest = query.strip().partition(" ")
+        titles = [command.title for command in self.commands() if command.listed]
+        begun = next((title for title in titles if title.lower().split(":")[0] == first.lower()), None)
+        near = get_close_matches(first.lower(), {title.lower().split(":")[0].split()[0] for title in titles}, 3)
+        if begun is not None and rest:
+            yield Typed(first, f"“{rest}” is not understood: “{begun}” takes nothing more")
+        else:
+            hint = f"did you mean {' or '.join(near)}? " if near else ""
+            yield Typed(query, f"no command is called so; {hint}Without a word all are listed")
 
     def commands(self) -> Iterator[Command]:
         """All entries: actions first, then the keys of the screen, then the themes."""
