@@ -86,7 +86,7 @@ async def test_bars_move_by_the_step_and_numbers_follow_at_once(size) -> None:
         assert app.focused.id == "shares"
         await press(pilot, "right")
         assert sms(app) == [68, 66]
-        assert "68 SM" in text_of(app)
+        assert "2 × 68 = 136 SM" in text_of(app)
         assert "134 of 132 SMs" in notes(app)
         await press(pilot, "shift+left")
         assert sms(app) == [60, 66]
