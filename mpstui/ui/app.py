@@ -199,7 +199,7 @@ class MpsTuiApp(TypedApp[int]):
         """
         gc.freeze()
         gc.enable()
-        self.set_interval(_COLLECT_S, gc.collect)
+        self.set_interval(_COLLECT_S, lambda: gc.collect())  # Textual takes no built-in function
         for text in self._messages:
             self.notify(text, title="Configuration", severity="warning", timeout=15, markup=False)
 

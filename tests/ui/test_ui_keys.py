@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import replace
 
 import pytest
@@ -614,3 +615,22 @@ async def test_what_is_told_takes_the_line_of_the_keys_and_no_row() -> None:
         after = text_of(app).splitlines()
         assert after[-1].split()[1:3] == ["Terminate", "choose"]
         assert after[:-1] == before[:-1]
+
+
+async def test_the_screen_outlives_the_collection_of_its_garbage(monkeypatch) -> None:
+    """Textual asks a timer's function how many arguments it takes, and a built-in one ended the program."""
+    whole: list[int] = []
+
+    def seen(phase: str, info: dict[str, int]) -> None:
+        if phase == "stop" and info["generation"] == 2:
+            whole.append(1)
+
+    monkeypatch.setattr("mpstui.ui.app._COLLECT_S", 0.01)
+    app = make_app(one_daemon())
+    async with app.run_test(size=(80, 24)) as pilot:
+        gc.callbacks.append(seen)
+        try:
+            await until(pilot, lambda: len(whole) > 1)
+        finally:
+            gc.callbacks.remove(seen)
+        assert app.is_running
