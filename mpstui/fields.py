@@ -605,17 +605,26 @@ def _priority_word(value: int | None) -> str:
 def _memory_facts(
     view: View, limits: Mapping[str, int], used: Mapping[str, int] | None, none: str = "none"
 ) -> list[Fact]:
-    """Memory for each device: what is used of what may be."""
+    """Memory for each device: what is used of what may be; without ``used``, what may be on each device of the
+    daemon's."""
     known = view.daemon.ordinals if view.daemon is not None else EMPTY
     ordinals = {uuid: ordinal for ordinal, uuid in known.items()}
     facts: list[Fact] = []
-    for uuid in dict.fromkeys([*(used or ()), *(known[o] for o in limits if o in known)]):
+    label = "memory, " if used is None else ""
+    devices = {device.uuid: device.index for device in view.snapshot.devices if device.index is not None}
+    named = known if used is None and limits else limits
+    for uuid in dict.fromkeys([*(used or ()), *(known[o] for o in named if o in known)]):
         limit = limits.get(ordinals.get(uuid, ""))
         text = none if limit is None else format_size(limit)
-        shown = text if used is None else f"{format_size(used.get(uuid))} of {text}"
+        if used is not None:
+            of = f"of {text}" if limit is not None else "no limit" if none == "none" else f"limit {none}"
+            text = f"{format_size(used.get(uuid))}{',' if limit is None else ''} {of}"
         full = used is not None and limit is not None and used.get(uuid, 0) > 0.9 * limit
-        facts.append(Fact(gpu_name(view, uuid), f"{shown}{'  ▲ nearly full' if full else ''}", "warn" if full else ""))
-    facts += [Fact(f"device {o}", format_size(size)) for o, size in limits.items() if o not in known]
+        text += "  ▲ nearly full" if full else ""
+        short = used is None and uuid in devices  # beside other limits its number tells which it is
+        name = f"GPU {devices[uuid]}" if short else gpu_name(view, uuid)
+        facts.append(Fact(f"{label}{name}", text, "warn" if full else ""))
+    facts += [Fact(f"{label}device {o}", format_size(size)) for o, size in limits.items() if o not in known]
     return facts or [Fact("memory", "none known")]
 
 
@@ -694,12 +703,13 @@ def _gpus_row(client: Client, view: View) -> str:
 
 
 def _memory_cell(client: Client, view: View, cells: int) -> Line:
-    """What it uses and of what, and what it used before where there is room."""
+    """What it uses and of what, and what it used before where there is room: one time stands below the other."""
     line = _memory_text(client, view, cells)
-    bars = view.trends.memory(client.key, cells - _MEMORY_TEXT - 2) if view.trends is not None else ""
+    room = cells - _MEMORY_TEXT - 2
+    bars = view.trends.memory(client.key, room) if view.trends is not None else ""
     if not bars:
         return line
-    gap = _MEMORY_TEXT - sum(len(text) for text, _ in line)
+    gap = _MEMORY_TEXT + room - len(bars) - sum(len(text) for text, _ in line)
     return (*line, (" " * max(1, gap), "plain"), (bars, "meter-memory"))
 
 
@@ -1445,7 +1455,7 @@ SERVER: Final[Thing[Server]] = Thing(
         Field(
             "status", "status", TEXT, lambda s, v: s.status, null=True,
             about="What the daemon says: ACTIVE, FAULT, INITIALIZING, …",
-            column=Column(30, 16, 95, cell=_status_cell), row=Text(30, "STATUS", _status_row),
+            column=Column(30, 16, 95, cell=_status_cell, wide=18), row=Text(30, "STATUS", _status_row),
             detail=Detail("server", 30, facts=_status_facts), command="get_server_status",
             metric=Metric("servers", "MPS servers by status.", words=("ACTIVE", "INITIALIZING", "FAULT")),
         ),
@@ -1462,7 +1472,7 @@ SERVER: Final[Thing[Server]] = Thing(
         Field(
             "pinned_mem_limits", "memory limits", SIZES, lambda s, v: s.pinned_mem_limits,
             about="Of new clients, by the server's device ordinal.",
-            column=Column(60, 13, 50, "MEM/DEVICE", cell=_server_memory, when=lambda v: v.with_limits, gap=0),
+            column=Column(60, 13, 50, "MEM/DEVICE", cell=_server_memory, roomy=27, when=lambda v: v.with_limits, gap=0),
             row=Text(60, "MEMORY"), detail=Detail("limits", 20, facts=_server_limit_facts), command=_MEMORY_LIMIT,
             metric=Metric("server_memory_limit_bytes", "Device memory that a new client may use.", fold=min),
         ),
@@ -2151,7 +2161,7 @@ def _contexts_facts(device: Device, view: View) -> Iterable[Fact]:
     used, most = ("" if n is None else str(n) for n in (device.contexts, device.context_limit))
     yield Fact("contexts", f"{used or UNKNOWN} of {most or UNKNOWN}")
     if device.context_limit_source is not None:
-        yield Fact("the most", f"{most}, {device.context_limit_source}")
+        yield Fact("context limit", f"{most}, {device.context_limit_source}")
     here = sum(device.uuid in c.device_uuids for daemon in view.snapshot.daemons for c in daemon.clients())
     yield Fact("clients", str(here))
 
@@ -2542,7 +2552,9 @@ EVENT_SEVERITY: Final[Mapping[EventKind, Severity]] = {
 NOISE: Final[frozenset[EventKind]] = frozenset(("session_opened", "session_closed", "command", "client_admitted"))
 """Kinds that each look at the daemon writes, ours or another monitor's (fact 8)."""
 _COMMAND_IN_EVENT: Final = 20
-"""Characters of a command in a line of the screen: what happened comes behind it."""
+"""Characters of a command in a line of the screen: what happened comes behind it. More where the line is longer than
+what is usually said besides."""
+_BESIDE_COMMAND: Final = 56
 _WITH_MILLISECONDS: Final = 14
 """Cells from which the time of an event is told to the millisecond."""
 
@@ -2579,12 +2591,13 @@ def _sentence_cell(event: Event, view: View, cells: int) -> Line:
         text = printable(event.sentence(user, most) or event.kind.replace("_", " "))
         return with_indices(text, view.indices)
 
-    text = told(_COMMAND_IN_EVENT)
+    usual = max(_COMMAND_IN_EVENT, cells - _BESIDE_COMMAND)
+    text = told(usual)
     if len(text) > cells and (shorter := with_short_uuids(text)) != text:
         over = len(shorter) - cells
-        text = with_short_uuids(told(min(len(event.command or ""), _COMMAND_IN_EVENT) - max(0, over)))
+        text = with_short_uuids(told(min(len(event.command or ""), usual) - max(0, over)))
     elif event.command and (over := len(text) - cells) > 0:
-        text = told(min(len(event.command), _COMMAND_IN_EVENT) - over)
+        text = told(min(len(event.command), usual) - over)
     return ((text, "plain"),)
 
 

@@ -25,7 +25,7 @@ import tempfile
 import threading
 import time
 import urllib.parse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -66,33 +66,46 @@ class Place(NamedTuple):
     command: Sequence[str] = ()
     """Instead of the screen of the node."""
     ready: str = "⁴"
-    fresh: bool = False
-    """Each picture with a program of its own."""
+    environment: Mapping[str, str] = {}
+    """Variables of the program's."""
+    config: str = ""
+    """The user's config.toml."""
+    second: Sequence[str] | None = None
+    """Of the ``mpstui sim serve`` of another daemon beside it; None: there is none."""
     settle: float = 3.0
     """Seconds until meters have two readings."""
 
 
+FORCE = ("backtab", "backtab", "down", "down", "down", "down")
+"""By force, in the question whether a daemon is to be stopped."""
 DEMO = (
     View("overview-80x24", page=(80, 24), settle=6),
     View("zoom-limits", ("2", "z"), back=("z", "4")),
     View("zoom-servers", ("3", "z"), back=("z", "4")),
     View("zoom-clients", ("4", "z"), back=("z", "4")),
     View("zoom-events", ("5", "z"), back=("z", "4")),
+    View("plots-hour", ("1", "+", "+"), back=("-", "-", "4")),
     View("group", ("f5",)),
     View("grouped", ("f5", "down", "enter"), back=("f5", "home", "enter"), page=USUAL),
+    View("folded", ("f5", "down", "enter", "-"), back=("+", "f5", "home", "enter")),
+    View("by-job", ("f5", "end", "up", "up", "enter"), back=("f5", "home", "enter")),
     View("columns", ("f2",), page=USUAL),
+    View("columns-more", ("f2", "G")),
     View("sort", ("f6",), page=USUAL),
     View("filter", ("/", '"user:bob'), back=("escape", "escape")),
     View("filter-unknown", ("/", '"bad:xy', "enter"), back=("escape", "escape")),
     View("find", ("f", '"vllm')),
     View("user", ("U",)),
+    View("user-one", ("U", "down", "enter"), back=("escape", "escape")),
     View("pin", ("j", "i"), back=("i", "g")),
     View("chosen", ("g", "space", "j", "space"), back=("escape",)),
     View("details", ("g", "enter"), page=USUAL),
     View("details-device", ("1", "enter"), back=("escape", "4")),
     View("details-limit", ("2", "enter"), back=("escape", "4")),
     View("details-server", ("3", "enter"), back=("escape", "4")),
+    View("details-find", ("g", "enter", "/", '"mem')),
     View("details-event", ("5", "enter"), back=("escape", "4")),
+    View("events-one", ("E", "enter"), back=("escape", "escape")),
     View("confirm", ("t", "~Cancel"), page=USUAL),
     View("confirm-kill", ("K", "~Cancel")),
     View("confirm-several", ("g", "space", "j", "space", "K", "~Cancel")),
@@ -107,13 +120,17 @@ DEMO = (
     View("help", ("?",), page=USUAL),
     View("help-2", ("?", "pagedown")),
     View("help-3", ("?", "G")),
+    View("help-events", ("E", "?"), back=("escape", "escape")),
     View("palette", ("ctrl+p",), page=USUAL),
+    View("palette-typed", ("ctrl+p", '"gro')),
     View("command", (":", '"set t')),
     View("command-wrong", (":", '"terminate 99999', "enter")),
     View("events", ("E",), page=USUAL, settle=1.5),
     View("events-kinds", ("E", "tab"), settle=1.5),
     View("events-find", ("E", "f", '"client'), settle=1.5),
     View("events-window", ("E", "h"), settle=1.5),
+    View("events-filter-wrong", ("E", "/", '"bad:xy', "enter"), back=("escape", "escape", "escape")),
+    View("events-trouble", ("E", "H"), back=("escape", "escape"), settle=1.5),
     View("problems", ("D",), page=USUAL, settle=4),
     View("blast", ("b",), page=USUAL, settle=1.5),
     View("users-none", ("W",), settle=1.5),
@@ -131,6 +148,7 @@ DEMO = (
     View("daemons", ("d",), page=USUAL, settle=1.5),
     View("daemons-start", ("d", "S"), settle=1.5),
     View("daemons-stop", ("d", "x"), settle=1.5),
+    View("daemons-force", ("d", "x", *FORCE), settle=1.5),
     View("partitions-none", ("P",), settle=1.5),
     View("freeze", ("F",), back=("F",)),
     View("mouse", ("M",), back=("M",)),
@@ -140,6 +158,30 @@ DEMO = (
     View("overview", page=USUAL, settle=6),  # last: these show some minutes
     View("zoom-devices", ("1", "z"), back=("z", "4"), page=USUAL, settle=6),
 )
+OWN = """[[commands]]
+name = "Threads of it"
+key = "f9"
+run = ["ps", "-L", "-p", "{client.pid}"]
+"""
+DONE = (
+    View("limit-set", ("l", "~before Apply", '"50', "enter", "tab", "enter", "~✓|✗"), settle=1),
+    View("server-started", ("S", "~before Apply", '"root', "enter", "tab", "enter", "~✓|✗"), settle=1),
+    View("terminated", ("t", "~Cancel", "tab", "enter", "~✓|✗"), settle=1),
+    View("killed", ("j", "j", "K", "~Cancel", "tab", "enter", "~✓|✗"), settle=1),
+    View("terminated-overview", settle=2),
+    View("plan-saved", ("p", "w", '"half', "enter", "enter", "~✓|✗"), settle=1),
+    View("plan-profile", ("p", "V", "~half"), settle=1),
+    View("plan-applied", ("p", "A", "tab", "enter", "~✓|✗"), settle=1),
+    View("own-menu", (":", '"Threads of')),
+    View("own-asked", ("f9",), settle=1.5),
+    View("server-ending", ("3", "Z", "~Cancel", "tab", "enter", "~told to end"), back=("escape", "4"), settle=1),
+    View("server-ending-overview", settle=2),
+    View("daemon-force-asked", ("d", "x", *FORCE, "tab", "tab", "tab", "enter", "~Force"), settle=1),
+    View(
+        "daemon-stopped", ("d", "x", *FORCE, "tab", "tab", "tab", "enter", "~Force", "tab", "enter", "~✓|✗"), settle=2
+    ),
+)
+"""Of what has been done; the last one ends its node."""
 FAULT = (
     View("fault-overview"),
     View("fault", ("!", "~Clients|owners|FAULT"), page=USUAL, settle=2),
@@ -191,14 +233,56 @@ FLEET = (
     View("fleet", page=USUAL),
     View("fleet-filter", ("/", '"fault'), back=("escape", "escape")),
     View("fleet-problems", ("p",), back=("p",)),
+    View("fleet-filter-wrong", ("/", '"bad:xy', "enter"), back=("/", "escape", "escape")),
+    View("fleet-none", ("/", '"nothing', "enter"), back=("/", "escape", "escape")),
+    View("fleet-help", ("?",)),
 )
 FLEET_PROMETHEUS = (View("fleet-prometheus", ("G", "k", "h", "~in 6 h"), page=USUAL),)
+LOGS = (
+    View("logs"),
+    View("logs-fault", ("<", "<"), back=(), settle=1),
+    View("logs-details", ("g", "enter")),
+    View("logs-refused", ("K",)),
+    View("logs-time", ("T",)),
+    View("logs-events", ("E",), settle=1.5),
+    View("logs-suspects", ("B",), settle=1.5),
+    View("logs-blast", ("b",), settle=1.5),
+    View("logs-problems", ("D",), settle=3),
+    View("logs-plan", ("p",), settle=1.5),
+)
+PLAIN = (
+    View("", settle=3),
+    View("-form", ("l", "~before Apply", '"50')),
+    View("-confirm", ("K", "~Cancel")),
+    View("-plan", ("p",), settle=1.5),
+    View("-events", ("E",), settle=1.5),
+    View("-help", ("?",)),
+    View("-columns", ("f2",)),
+    View("-past", ("<", "~PAST", "<"), back=("end",)),
+)
+"""Each of the ways to draw has these: themes, few colours, none."""
+PLAIN_FAULT = (
+    View("-fault"),
+    View("-fault-what", ("!", "~Clients|owners|FAULT"), settle=2),
+    View("-fault-blast", ("b",), settle=1.5),
+    View("-fault-problems", ("D",), settle=3),
+)
+THEMES = {f"theme-{path.stem}": ("--theme", path.stem) for path in sorted((ROOT / "themes").glob("*.toml"))}
+WAYS: Mapping[str, tuple[Sequence[str], Mapping[str, str]]] = {
+    "no-color": ((), {"NO_COLOR": "1"}),
+    "sixteen": ((), {"TERM": "xterm", "COLORTERM": ""}),
+    **{name: (words, {}) for name, words in THEMES.items()},
+}
+"""Options and variables by which the same is drawn otherwise."""
 TOUR = (
     View("tour", back=(), page=USUAL),
     View("tour-2", ("f8",), back=(), settle=3),
     View("tour-3", ("f8",), back=(), settle=3),
     View("tour-4", ("f8",), back=(), settle=3),
     View("tour-5", ("f8",), back=(), settle=3),
+    View("tour-6", ("f8",), back=(), settle=3),
+    View("tour-7", ("f8",), back=(), settle=3),
+    View("tour-end", ("f8",), back=(), settle=3),
 )
 """Each of the tours has these."""
 FOURTH = View(
@@ -208,6 +292,17 @@ FOURTH = View(
     page=USUAL,
     settle=9,
 )
+
+
+def named(way: str, views: Sequence[View]) -> list[View]:
+    """Those of a way to draw; the overview in each theme is shown in the documentation."""
+    return [
+        view._replace(name=f"{way}{view.name}", page=None if view.name or way not in THEMES else USUAL)
+        for view in views
+    ]
+
+
+FIFTH_ON = tuple(View(f"tour-{n}-partitioning", ("f8", f"~{n} of 9"), back=(), settle=5) for n in range(5, 10))
 
 
 def drills(*names: str) -> Iterator[Place]:
@@ -223,8 +318,19 @@ def drills(*names: str) -> Iterator[Place]:
         )
 
 
+TWO = (View("two", settle=4), View("two-other", ("]",), settle=1), View("two-daemons", ("d",)))
+OLD = {"": (), "-form": ("l",), "-memory": ("m",), "-priority": ("o",), "-partitions": ("P",)}
+"""What is looked at with another driver."""
 PLACES = (
     Place("demo", DEMO),
+    Place("done", DONE, config=OWN),
+    Place("two", TWO, second=("--scenario", "pending")),
+    Place("panels", (View("hidden-panels", ("1", "1", "2", "2")),)),
+    Place("launches", (View("launches", settle=6),), command=("--activity",)),
+    *(
+        Place(f"driver-{n}", tuple(View(f"driver-{n}{name}", keys) for name, keys in OLD.items()), ("--driver", n))
+        for n in ("470", "535", "615")
+    ),
     Place("crowd", (View("crowd", settle=6), View("crowd-blast", ("b",))), ("--scenario", "crowd")),
     Place("fault", FAULT, ("--scenario", "fault"), settle=5),
     *drills("held", "blocked", "pending", "full", "stale", "nostart"),
@@ -235,7 +341,8 @@ PLACES = (
     Place("replay", REPLAY, None, ("replay", str(ROOT / "docs" / "recordings" / "fault.mps"), "--speed", "0")),
     Place("fleet", FLEET, None, ("fleet",), ready="nodes"),
     Place("fleet-prometheus", FLEET_PROMETHEUS, None, ("fleet",), ready="nodes"),
-    Place("tour", (FOURTH,), None, ("tour", "partitioning", "--demo"), ready="F8"),
+    Place("logs", LOGS, None, ready="LOGS"),
+    Place("tour", (FOURTH, *FIFTH_ON), None, ("tour", "partitioning", "--demo"), ready="F8"),
     *(
         Place(
             f"tour-{name}",
@@ -247,8 +354,9 @@ PLACES = (
         for name in ("limits", "fault", "who")
     ),
     *(
-        Place(f"theme-{path.stem}", (View(f"theme-{path.stem}", page=USUAL, settle=3),), command=("--theme", path.stem))
-        for path in sorted((ROOT / "themes").glob("*.toml"))
+        Place(f"{way}{at}", named(way, views), serve, command, environment=environment)
+        for way, (command, environment) in WAYS.items()
+        for at, views, serve in (("", PLAIN, ()), ("-fault", PLAIN_FAULT, ("--scenario", "fault")))
     ),
     Place("absent", (View("absent"), View("absent-daemons", ("d",)), View("absent-start", ("S",))), None,
           ("--pipe-dir", "/tmp/mps_absent"), ready=""),
@@ -332,7 +440,7 @@ def visit(
     """The pictures of one place in one size; after one that cannot be taken the program is started anew."""
     left = list(views)
     while left:
-        with Terminal(argv, columns=size[0], lines=size[1]) as screen:
+        with Terminal(argv, environment=place.environment, columns=size[0], lines=size[1]) as screen:
             try:
                 screen.wait_for(re.compile(place.ready), 2 * PATIENCE)
                 screen.read_for(place.settle)
@@ -355,11 +463,22 @@ def open_place(place: Place, folder: Path) -> Iterator[list[str]]:
     elif place.name == "fleet-prometheus":
         with open_prometheus(folder) as words:
             yield words
+    elif place.name == "logs":
+        with open_logs(folder) as words:
+            yield words
+    elif place.second is not None:
+        with open_two(folder, place.second) as words:
+            yield words
     elif place.serve is None:
         yield [*MPSTUI, *place.command]
     else:
         with serve(folder, *place.serve):
-            yield [*MPSTUI, "--pipe-dir", str(folder), "--fresh", *place.command]
+            words = [*MPSTUI, "--pipe-dir", str(folder), "--fresh", *place.command]
+            if place.config:
+                (folder / "config" / "mpstui").mkdir(parents=True)
+                (folder / "config" / "mpstui" / "config.toml").write_text(place.config)
+                words = ["env", f"XDG_CONFIG_HOME={folder}/config", *words]
+            yield words
 
 
 @contextlib.contextmanager
@@ -373,6 +492,23 @@ def serve(folder: Path, *options: str) -> Iterator[None]:
             yield
         finally:
             node.terminate()
+
+
+@contextlib.contextmanager
+def open_logs(folder: Path) -> Iterator[list[str]]:
+    """The logs of a node on which a fault was, and which is gone."""
+    with serve(folder / "node", "--scenario", "fault"):
+        time.sleep(8)
+        shutil.copytree(folder / "node" / "logs", folder / "logs")
+    yield [*MPSTUI, "--log-dir", str(folder / "logs"), "--fresh"]
+
+
+@contextlib.contextmanager
+def open_two(folder: Path, second: Sequence[str]) -> Iterator[list[str]]:
+    """Two daemons of one node."""
+    first, other = folder / "first", folder / "other"
+    with serve(first), serve(other, *second):
+        yield [*MPSTUI, "--pipe-dir", str(first), "--pipe-dir", str(other), "--fresh"]
 
 
 HOSTS = {

@@ -728,15 +728,16 @@ class Event(NamedTuple):
         command = self.command or ""
         if len(command) > most:
             command = command[: most - 1].rstrip() + "…" if most > 5 else ""
+        user = self.user or user or ("root" if self.uid == 0 else None)
         said = f"user {self.uid}"
-        if self.pid is None and (self.user or user) and self.detail.endswith(said):  # of a server that starts
-            return self.detail.removesuffix(said) + (self.user or user or "")
-        about = [part for part in (self.user or user, command) if part]
+        if self.pid is None and user and self.detail.endswith(said):  # of a server that starts
+            return self.detail.removesuffix(said) + user
+        about = [part for part in (user, command) if part]
         if self.pid is None or not about:
             return self.detail
         who = f"client {self.pid}"
         said = f"{who} of user {self.uid}"  # as the daemon writes of one that comes
-        whole = said if (self.user or user) and said in self.detail else who
+        whole = said if user and said in self.detail else who
         return self.detail.replace(whole, f"{who} ({', '.join(about)})", 1)
 
 

@@ -208,6 +208,11 @@ class KeyHint(NamedTuple):
     def available(self) -> bool:
         return self.why is None
 
+    @property
+    def cells(self) -> int:
+        """Its cells in the bar: a blank or a bracket on both sides, and a blank behind what is in brackets."""
+        return len(self.key) + len(self.text) + (3 if self.available else 4)
+
 
 def unless(holds: object, why: str) -> str | None:
     """The reason of a key that does something where this holds alone."""
@@ -259,14 +264,14 @@ class KeyBar(LineWidget):
         hints, left = list(every), list[KeyHint]()
 
         def free() -> int:
-            return width - 1 - sum(len(h.key) + len(h.text) + 3 for h in hints)
+            return width - 1 - sum(h.cells for h in hints)
 
         while len(hints) > 2 and free() < 0:
             spare = [h for h in hints if not h.available] or hints
             left.insert(0, min(reversed(spare), key=lambda h: h.keep))
             hints.remove(left[0])
         for hint in left:
-            if hint.available and len(hint.key) + len(hint.text) + 3 <= free():
+            if hint.available and hint.cells <= free():
                 hints.append(hint)
         return [hint for hint in every if hint in hints]
 
@@ -277,16 +282,15 @@ class KeyBar(LineWidget):
             line.append((f"{last} " if hint.available else f"{last}(", "key-off"))
             line.append((hint.key, "key" if hint.available else "key-off"))
             line.append((f" {hint.text}", "text" if hint.available else "key-off"))
-            last = " " if hint.available else ")"
+            last = " " if hint.available else ") "
         return [(*line, (last, "key-off"))]
 
     def on_click(self, event: events.Click) -> None:
         x = 1
         for hint in self._shown(self.size.width):
-            cells = len(hint.key) + len(hint.text) + 3
-            if x <= event.x < x + cells:
+            if x <= event.x < x + hint.cells:
                 self.post_message(self.Pressed(hint.action))
-            x += cells
+            x += hint.cells
 
 
 class TooSmall(LineWidget):

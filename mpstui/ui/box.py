@@ -14,6 +14,8 @@ from mpstui.core.late import dataclass
 from mpstui.core.text import printable
 from mpstui.ui.lines import Line, LineWidget, fit, fit_line, width_of
 
+BAR = "│"
+"""The mark of a paragraph that is quoted."""
 _LONG = 600
 """Characters of a paragraph that are shown at most."""
 _COLUMN = " " * 24
@@ -57,13 +59,19 @@ def box(
     ]
 
 
+def parts(text: str, room: int) -> list[str]:
+    """The text in lines of so many cells; a unit stays with its number, and a name with hyphens is whole."""
+    kept = re.sub(r"(?<=\d) (?=%|SM\b|GiB|MiB|s\b)", "\u00a0", text)  # no place for a break
+    return [line.replace("\u00a0", " ") for line in textwrap.wrap(kept, room, break_on_hyphens=False)]
+
+
 def wrapped(text: str, width: int, style: str, first: str = "", indent: str = " ") -> list[Line]:
-    """The text in lines of ``width`` cells at most; ``first`` is a mark before it, under which nothing is written."""
+    """The text in lines of ``width`` cells at most; ``first`` is a mark before it, under which nothing is written
+    but a bar, which goes on beside all of it."""
     room = max(8, width - len(indent) - len(first) - 1)
-    # A unit stays with its number: a no-break space is no place for a break.
-    kept = re.sub(r"(?<=\d) (?=%|SM\b|GiB|MiB|s\b)", "\u00a0", text)
-    lines = [line.replace("\u00a0", " ") for line in textwrap.wrap(kept, room)]
-    return [((indent + (first if n == 0 else " " * len(first)) + line, style),) for n, line in enumerate(lines)]
+    lines = parts(text, room)
+    below = first if first.startswith(BAR) else " " * len(first)
+    return [((indent + (below if n else first) + line, style),) for n, line in enumerate(lines)]
 
 
 class Box(LineWidget):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 import time
 from typing import Final, cast
 
@@ -11,7 +10,7 @@ from mpstui.core.condition import by_whom
 from mpstui.core.model import Daemon, Snapshot
 from mpstui.core.text import format_age, path_text, printable
 from mpstui.ui.bars import last_event
-from mpstui.ui.box import box
+from mpstui.ui.box import box, parts
 from mpstui.ui.contract import Host
 from mpstui.ui.lines import Line, LineWidget, fit
 from mpstui.ui.trouble.no_answer import recovery
@@ -104,7 +103,7 @@ def _body(fields: list[tuple[str, str]], inner: int, *, airy: bool) -> list[Line
     body: list[Line] = []
     for label, text in fields:
         style = "key" if label == "key" else "text"
-        for number, part in enumerate(textwrap.wrap(text, inner - 20) or [""]):
+        for number, part in enumerate(parts(text, inner - 20) or [""]):
             body.append(((fit(f"  {label}" if number == 0 else "", 16), "label"), (part, style)))
         if airy:
             body.append(())

@@ -10,11 +10,13 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
+from rich.style import Style
 from rich.text import Text
 from textual import constants, on, work
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.screen import Screen
+from textual.theme import Theme
 from textual.widgets import DataTable, Input, Static
 
 from mpstui.commands import Filled, run_in_terminal
@@ -31,9 +33,9 @@ Look = Callable[[Callable[[FleetNode], None]], Awaitable[Fleet]]
 Follow = Callable[[Callable[[FleetNode], None]], Coroutine[Any, Any, None]]
 History = Callable[[str, float], Mapping[str, Sequence[float | None]]]
 _STYLES: Final = {
-    "FAULT": "bold red", "BLOCKED": "bold red", "NO ANSWER": "bold red", "NOT STARTING": "bold red",
-    "HELD": "bold yellow", "STALE": "yellow", "OLD": "yellow", "WARNING": "yellow", "NOT KNOWN": "dim",
-    "ABSENT": "dim", "ok": "green",
+    "FAULT": "bad", "BLOCKED": "bad", "NO ANSWER": "bad", "NOT STARTING": "bad",
+    "HELD": "warn", "STALE": "warn", "OLD": "warn", "WARNING": "warn", "NOT KNOWN": "dim", "ABSENT": "dim",
+    "ok": "good",
 }  # fmt: skip
 _WHY: Final = {127: ": is mpstui there, and on PATH?", 255: ": ssh did not get there, or was cut off"}
 """What a status of ssh means; its own words are gone with its screen."""
@@ -60,6 +62,8 @@ class FleetApp(TypedApp[int]):
     #trouble { height: auto; max-height: 5; padding: 0 1; color: $error; display: none; }
     #filter { display: none; border: none; height: 1; padding: 0 1; }
     #nodes { height: 1fr; scrollbar-size-horizontal: 0; }
+    #nodes > .datatable--cursor { background: $mps-cursor; color: $foreground; text-style: bold; }
+    #nodes:ansi > .datatable--cursor { background: ansi_default; color: ansi_default; text-style: reverse; }
     #detail { height: auto; max-height: 60%; padding: 0 1; border-top: solid $primary; }
     """
     BINDINGS: ClassVar[list[Any]] = [
@@ -87,8 +91,15 @@ class FleetApp(TypedApp[int]):
         history: History | None = None,
         text: str = "",
         follow: Follow | None = None,
+        themes: Sequence[Theme] = (),
+        theme: str = "",
     ) -> None:
-        super().__init__(driver_class=None if constants.DRIVER else TerminalDriver)
+        ansi = any(each.ansi and each.name == theme for each in themes)
+        super().__init__(driver_class=None if constants.DRIVER else TerminalDriver, ansi_color=ansi)
+        for each in themes:
+            self.register_theme(each)
+        if theme in self.available_themes:
+            self.theme = theme
         self._look, self._every, self._opened, self._history, self._filter = look, every, opened, history, text
         self._follow = follow
         self._call = run_in_terminal
@@ -208,7 +219,7 @@ class FleetApp(TypedApp[int]):
         table = self.table
         kept = self._current() if table.cursor_row else None  # who looks at the worst goes on doing so
         shown = [node for node in self._fleet if matches(node, self._filter)]
-        told = f"   /{printable(self._filter, 40)}" if self._filter else ""
+        told = f"   /{printable(self._filter, 40)}: {len(shown)} of {len(self._fleet)}" if self._filter else ""
         self.query_one("#summary", Static).update(summary(shown) + told)
         if self._problems:
             heads = ["NODE", "SEVERITY", "CODE", "WHAT", "REMEDY"]
@@ -218,11 +229,12 @@ class FleetApp(TypedApp[int]):
                 for node in shown
                 for each in node.problems
             ]
+            self._shorten(heads, rows)
         else:
             self._shown = [(node.name, node) for node in shown]
             columns = {
                 each.id: [
-                    Text(each.text(node, View()), style=_STYLES.get(node.state, "") if each.id == "state" else "")
+                    Text(each.text(node, View()), style=self._style(node.state) if each.id == "state" else "")
                     for node in shown
                 ]
                 for each in NODE.rows()
@@ -256,6 +268,20 @@ class FleetApp(TypedApp[int]):
             cell.truncate(max(len(heads[last]), room - 2), overflow="ellipsis")
         return [heads[name] for name in columns], [list(row) for row in zip(*columns.values(), strict=True)]
 
+    def _shorten(self, heads: Sequence[str], rows: Sequence[Sequence[Text]]) -> None:
+        """What and remedy have the room beside the other columns, and a sign where they are cut: below the list
+        they are told in full."""
+        whole = [2 + max((len(head), *(row[at].cell_len for row in rows))) for at, head in enumerate(heads)]
+        room = self.size.width - _BAR - sum(whole[:-2])
+        what = min(whole[-2], max(_REASON, room * 2 // 3))
+        for row in rows:
+            row[-2].truncate(what - 2, overflow="ellipsis")
+            row[-1].truncate(max(len(heads[-1]), room - what - 2), overflow="ellipsis")
+
+    def _style(self, state: str) -> Style:
+        """That of the theme."""
+        return self.screen_stack[0].get_component_rich_style(f"ui--{_STYLES.get(state, 'text')}", partial=True)
+
     def _current(self) -> str | None:
         row = self.table.cursor_row
         return self._shown[row][1].name if 0 <= row < len(self._shown) else None
@@ -264,14 +290,15 @@ class FleetApp(TypedApp[int]):
     def _detail(self) -> None:
         node = next((node for node in self._fleet if node.name == self._current()), None)
         if node is None:
-            self.query_one("#detail", Static).update("no node" if self._looked else "")
+            none = "no node passes the filter" if self._filter and self._fleet else "no node"
+            self.query_one("#detail", Static).update(none if self._looked else "")
             return
         width = max(20, self.size.width - 2)
         room = int(self.size.height * _SHARE) - 1  # less the line above it
         read = UNKNOWN if node.read_at is None else f"{format_age(time.time() - node.read_at)} ago"
         text = Text()
         text.append(node.name, "bold")
-        text.append(f"  {node.state}", _STYLES.get(node.state, ""))
+        text.append(f"  {node.state}", self._style(node.state))
         text.append(f"  read {read}")
         for field in NODE.rows():
             if field.id in self._left_out:

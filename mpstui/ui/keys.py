@@ -71,7 +71,7 @@ def typing_hints(enter: str, escape: str, help_action: str) -> list[KeyHint]:
 
 
 FILTERING: Final = ("Keep the filter", "Clear it")
-FINDING: Final = ("Keep the place", "Look for nothing")
+FINDING: Final = ("Keep the place", "Stop the search")
 """What Enter and Esc do in the line of a filter, and of a search."""
 
 
@@ -83,15 +83,17 @@ def program_hints(
     paused: bool,
     fleet: bool,
     past: Past | None = None,
+    zoomed: bool = False,
 ) -> list[KeyHint]:
     """The key bar's entries beside the actions. ``unknown``: why the node is not known; ``silent``: why its daemon does
     not answer; None where it is, or does. ``fleet``: whether the way out leads back to ``mpstui fleet``. ``past``: what
-    is shown of it."""
+    is shown of it. ``zoomed``: whether one panel has the whole screen."""
 
     def key(name: str, default: str) -> str:
         return shown_key(keymap, name, default)
 
     return [
+        *([KeyHint(key("zoom", "z"), "All panels", "zoom", 8)] if zoomed else ()),
         KeyHint(key("filter", "/"), "Filter", "filter", 6, silent),
         KeyHint(key("daemons", "d"), "Daemon", "daemons", 3, unknown),
         KeyHint(key("plan", "p"), "Plan", "plan", 4, unknown),

@@ -109,7 +109,7 @@ def plan(width: int, height: int, needs: Needs) -> PanelHeights:
         return PanelHeights({inside: room}, lines, wide, framed)
     if not framed:
         return PanelHeights(_bare(room, needs, main), 1, wide, framed)
-    if width >= BESIDE and not needs.explained and (beside := _beside(room, needs)) is not None:
+    if width >= BESIDE and needs.devices and not needs.explained and (beside := _beside(room, needs)) is not None:
         return beside
     per_device = _lines_per_device(needs.devices, width, room, wide=wide)
     heights, right = _with_frames(room, needs, main, per_device, wide=wide)
@@ -151,7 +151,7 @@ def _spend(
     """Give the lines that the main panel has no use for to the devices' history, then to the events; how many lines a
     device has then. ``least``: lines that the main one keeps; ``inner``: cells of a device's row."""
     spare, top = heights[main] - least, heights.get("devices", 0)
-    if top and inner >= _INNER_OF_PLOTS and spare > 0:
+    if top and devices and inner >= _INNER_OF_PLOTS and spare > 0:
         most = min(READINGS + TALLEST, (top + spare - 2) // max(1, devices))
         if most > max(per_device, READINGS - 1):
             grown = max(0, max(1, devices) * most + 2 - top)
@@ -256,7 +256,7 @@ def _with_frames(
 def _lines_per_device(devices: int, width: int, room: int, *, wide: bool, most: float = 0.3) -> int:
     """One to three lines of readings, and lines of history where there is room. ``most``: the part of the room that may
     be taken."""
-    if room < 24 and most < 1:
+    if not devices or (room < 24 and most < 1):
         return 1
     inner = (width // 2 if wide else width) - 2
     if inner >= _INNER_OF_PLOTS and max(1, devices) * (READINGS + PLOTS) + 2 <= room * max(most, 0.33):

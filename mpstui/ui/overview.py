@@ -431,6 +431,7 @@ class Overview(WithPast, WithTrouble, Ground):
             paused=stands,
             fleet=self._host.fleet and past is None,
             past=past,
+            zoomed=self._zoomed,
         )
         near = _NEAR.get(str(self.focused.id), {}) if self.focused is not None else {}
         self.keys.show([hint._replace(keep=max(hint.keep, near.get(hint.action, 0))) for hint in hints])

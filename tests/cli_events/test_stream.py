@@ -149,7 +149,7 @@ def test_the_journal_of_a_unit(
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     assert main(["events", "--journal", "nvidia-mps.service", "--kind", "server_starting"]) == 0
-    assert "is starting for user 0" in capsys.readouterr().out
+    assert "is starting for root" in capsys.readouterr().out
     asked = (tmp_path / "asked").read_text().split()
     assert asked == ["--unit=nvidia-mps.service", "--output=cat", "--all", "--no-pager", "--quiet"]
     for wrong in ("", "-M", "a b", "x;y", "a\nb", "é"):

@@ -69,7 +69,7 @@ async def test_each_client_is_named_and_the_others_too(size):
             assert user in listing(host, "targets")
         assert "python train.py" in shown
         assert "Terminate + kill 2 clients" in shown
-        assert "4013 bob" in listing(host, "others-0")
+        assert "4013  bob  " in listing(host, "others-0")
         assert listing(host, "hits") == ""
         await pilot.press("tab", "enter")
         await until(pilot, lambda: runner.requests)
@@ -83,7 +83,7 @@ async def test_who_else_would_be_hit_stands_there():
 
     _runner, host = opened(runner=Dangerous())
     async with host.run_test(size=(80, 24)):
-        assert listing(host, "hits").splitlines() == ["✕ 4012 alice y", "✕ 4013 bob z"]
+        assert listing(host, "hits").splitlines() == ["✕ 4012  alice  y", "✕ 4013  bob    z"]
         assert "▲ look out" in text_of(host)
 
 

@@ -53,7 +53,7 @@ def test_a_clients_last_events_are_its_own():
     _title, rows = rows_of(node(), "client", ProcessKey(4011, 401100))
     assert [row.value for row in rows[-2:]] == [
         "client connected  client 4011 connected",
-        "context active  context 1 on GPU 0",
+        "context active    context 1 on GPU 0",
     ]
 
 

@@ -54,6 +54,7 @@ KEYS = {
     "f6": "\x1b[17~",
     "f7": "\x1b[18~",
     "f8": "\x1b[19~",
+    "f9": "\x1b[20~",
 }
 _LEFT_OUT = ("CUDA_MPS_", "MPSTUI_", "TEXTUAL", "LC_", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES")
 """Variables by which a user's own settings would change what is measured."""

@@ -54,7 +54,7 @@ async def test_a_client_that_joins_groups_is_marked_and_what_it_would_be_without
         text = await on(pilot, A)
         (row,) = [line for line in text.splitlines() if "3001" in line and "●" in line]
         assert "●━━━" in row
-        assert "⋈ connects" in row
+        assert "↔ connects" in row
         assert "Client 3001 connects groups: without it 3000 would be lost alone." in said(app)
         await pilot.press("n")
         assert app.screen.client.key == B

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.content import Content
 
+from mpstui.core.cells import client_line
 from mpstui.core.model import Client, Daemon, ProcessKey, Snapshot
 from mpstui.core.text import path_text, plural
 from mpstui.operations.daemons import FORCE_AFTER, StopPreview, preview_stop
@@ -16,7 +17,7 @@ from mpstui.operations.types import Progress
 from mpstui.ui.daemons.contract import DaemonBackend
 from mpstui.ui.dialogs.base import Dialog
 from mpstui.ui.dialogs.progress import DialogOutcome, ProgressDialog
-from mpstui.ui.dialogs.widgets import Choice, Chooser, Lines, Listing, Push, labelled, marked, plain
+from mpstui.ui.dialogs.widgets import Choice, Chooser, Lines, Listing, Push, in_columns, labelled, marked, plain
 
 FORCE = "force"
 WAITS = (
@@ -111,7 +112,7 @@ class StopDialog(ProgressDialog):
             self._daemon = daemon
         here = {client.key for client in daemon.clients()} if daemon is not None else set[ProcessKey]()
         were = list(self._daemon.clients())
-        lines = [_client_line(client, here=client.key in here) for client in were]
+        lines = _client_lines(were, here)
         left = sum(client.key in here for client in were)
         title = f"Hit: {plural(len(were), 'client')}" if self.state == "asking" else f"{left} of {len(were)} are left"
         self.query_one("#hits", Listing).show(title, lines)
@@ -143,11 +144,15 @@ class StopDialog(ProgressDialog):
         return DialogOutcome(result.done, result.message, result.details)
 
 
-def _client_line(client: Client, *, here: bool) -> Content:
-    text = plain(f"{client.pid:<8}{client.user or '—'}  {client.command or '—'}")
-    if here:
-        return Content.assemble(("● ", "$text-error"), text)
-    return Content.assemble(("– ", "$text-muted"), (f"{text}  gone", "$text-muted strike"))
+def _client_lines(clients: Sequence[Client], here: Collection[ProcessKey]) -> list[Content]:
+    """One for each; struck out where it has gone."""
+    texts = in_columns([client_line(client) for client in clients])
+    return [
+        Content.assemble(("● ", "$text-error"), plain(text))
+        if client.key in here
+        else Content.assemble(("– ", "$text-muted"), (f"{plain(text)}  gone", "$text-muted strike"))
+        for client, text in zip(clients, texts, strict=True)
+    ]
 
 
 class ForceConfirm(Dialog):
@@ -184,7 +189,7 @@ class ForceConfirm(Dialog):
             ),
         )
         self.query_one("#hits", Listing).show(
-            f"Hit: {number}", [_client_line(client, here=True) for client in self._hits]
+            f"Hit: {number}", _client_lines(self._hits, {client.key for client in self._hits})
         )
 
     def pressed(self, button: str) -> None:

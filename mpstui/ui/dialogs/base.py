@@ -51,6 +51,10 @@ class _Shade(BackgroundScreen):
             yield Segment(text, style if control else tinted[style], control)
 
 
+USUAL_WIDTH: Final = 100
+"""Cells of a dialog where the screen has them: longer lines read badly. One whose lines are cut gets more."""
+
+
 class Dialog(StyledScreen, ModalScreen[None]):
     """A framed dialog over the screen: a body that scrolls and a foot that stays. Escape closes it, and so does q where
     nothing is typed. The keys at the foot of the terminal are its own while it is in front; the line at the top stays
@@ -209,6 +213,9 @@ class Dialog(StyledScreen, ModalScreen[None]):
         """Keep the foot on the screen, however small it is."""
         foot = 2 if self.query("#foot") else 0
         self.query_one("#box").set_class(height < self.TALL, "-short")
+        for listing in self.query(Listing):
+            if listing.id != "progress":
+                listing.fit(height)
         self.query_one("#body").styles.max_height = max(1, height - self.CHROME - foot - KEYS)
 
     def on_button_pressed(self, event: Button.Pressed) -> None:

@@ -11,11 +11,13 @@ from textual.binding import Binding, BindingType
 from mpstui.core.model import Snapshot
 from mpstui.core.text import Line
 from mpstui.fields import CLIENT, Field, Shown, possible_columns
-from mpstui.ui.dialogs.base import Dialog
+from mpstui.ui.dialogs.base import USUAL_WIDTH, Dialog
 from mpstui.ui.lines import fit
 from mpstui.ui.panel import Panel
 
 _WIDEST = 200
+_BESIDE = 45
+"""Cells of the dialog beside what a column is."""
 
 
 class ColumnChoice(NamedTuple):
@@ -167,6 +169,11 @@ class ColumnsDialog(Dialog):
     def _fit(self, height: int) -> None:
         super()._fit(height)
         self.panel.styles.height = max(3, min(24, height - 6))
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        longest = max(len(row.field.brief) for row in self.panel.rows)
+        self.query_one("#box").styles.max_width = max(USUAL_WIDTH, longest + _BESIDE)
 
     def show(self) -> None:
         self.panel.repaint()

@@ -20,7 +20,18 @@ from mpstui.operations.rescue import processes
 from mpstui.operations.types import Others, Preview, Request
 from mpstui.ui.contract import Runner
 from mpstui.ui.dialogs.progress import ActionDialog
-from mpstui.ui.dialogs.widgets import Choice, Chooser, DetailRow, Lines, Listing, Sheet, labelled, marked, plain
+from mpstui.ui.dialogs.widgets import (
+    Choice,
+    Chooser,
+    DetailRow,
+    Lines,
+    Listing,
+    Sheet,
+    in_columns,
+    labelled,
+    marked,
+    plain,
+)
 from mpstui.ui.form import TypedLine
 
 _HINT = "↑↓ scroll lists · Enter marked button · Tab move · Esc cancel"
@@ -179,11 +190,11 @@ class HarmConfirm(ActionDialog):
         chosen = {str(key.pid) for key in self.clients}
         hits = [line for line in preview.hits if line.partition(" ")[0] not in chosen]
         title = "Also hit" if self.clients else "Hit"
-        self.query_one("#hits", Listing).show(f"{title}: {len(hits)}", [marked("✕", line) for line in hits])
+        self.query_one("#hits", Listing).show(f"{title}: {len(hits)}", [marked("✕", line) for line in in_columns(hits)])
         for number in range(_OTHERS):
             group = preview.others[number] if number < len(preview.others) else Others("", ())
             self.query_one(f"#others-{number}", Listing).show(
-                f"{group.title}: {len(group.clients)}", [Content(plain(line)) for line in group.clients]
+                f"{group.title}: {len(group.clients)}", [Content(plain(line)) for line in in_columns(group.clients)]
             )
 
     def _show_targets(self, present: Sequence[ProcessKey]) -> None:
@@ -216,6 +227,8 @@ class HarmConfirm(ActionDialog):
         )
 
     def _label(self) -> str:
+        if "clients" not in self._kinds:
+            return self.action.title
         count = len(self.present() if self.state == "asking" or self.sent is None else self.sent.clients)
         if count <= 1:
             return self.action.title

@@ -117,8 +117,10 @@ def _server(view: View, server: Server) -> Rows:
 
 def _last_events(view: View, events: Sequence[Event]) -> Rows:
     rows: Rows = [DetailRow(), Heading("Last events")]
-    for event in events[-LAST_EVENTS:]:
+    shown = events[-LAST_EVENTS:]
+    widest = max((len(event.kind) for event in shown), default=0)
+    for event in shown:
         clock = UNKNOWN if event.time is None else time.strftime("%H:%M:%S", time.localtime(event.time))
-        what = with_indices(event.detail or event.raw, view.indices)
-        rows.append(DetailRow(clock, f"{event.kind.replace('_', ' ')}  {what}"))
+        what = with_indices(event.sentence(most=0) or event.raw, view.indices)
+        rows.append(DetailRow(clock, f"{event.kind.replace('_', ' '):{widest}}  {what}"))
     return rows if len(rows) > 2 else [*rows, DetailRow("", "none seen")]

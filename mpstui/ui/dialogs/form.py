@@ -20,7 +20,18 @@ from mpstui.operations.operation import Operation
 from mpstui.operations.types import Argument, ExitStatus, Preview, Request
 from mpstui.ui.contract import Runner
 from mpstui.ui.dialogs.progress import ActionDialog
-from mpstui.ui.dialogs.widgets import Choice, Chooser, DetailRow, Lines, Listing, Sheet, labelled, marked, plain
+from mpstui.ui.dialogs.widgets import (
+    Choice,
+    Chooser,
+    DetailRow,
+    Lines,
+    Listing,
+    Sheet,
+    in_columns,
+    labelled,
+    marked,
+    plain,
+)
 from mpstui.ui.form import TypedLine
 
 
@@ -184,7 +195,7 @@ class ChangeForm(ActionDialog):
             count = len(preview.not_reached)
             self.query_one("#kept", Listing).show(
                 f"Keeps what it has: {plural(count, 'client')} already connected",
-                [Content(plain(line)) for line in preview.not_reached],
+                [Content(plain(line)) for line in in_columns(preview.not_reached)],
             )
         self.show_foot("Apply", ready=self._problem is None)
 

@@ -165,6 +165,11 @@ class HelpScreen(Reader):
             yield Heading(title)
             yield from rows
         for title, fixed in self.FIXED:
+            own = getattr(below, "filter", None)
+            if fixed is FILTER and isinstance(own, TypedLine):  # what this screen's line takes, and not the clients'
+                fixed = tuple(DetailRow(text, meaning, label_style="bold") for text, meaning in own.about)
+                if not fixed:
+                    continue
             yield DetailRow()
             yield Heading(title)
             yield from fixed

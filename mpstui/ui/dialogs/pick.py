@@ -11,9 +11,12 @@ from textual.app import ComposeResult
 
 from mpstui.core.model import Snapshot
 from mpstui.core.text import Line, printable
-from mpstui.ui.dialogs.base import Dialog
+from mpstui.ui.dialogs.base import USUAL_WIDTH, Dialog
 from mpstui.ui.lines import fit
 from mpstui.ui.panel import Panel
+
+_AROUND = 10
+"""Cells of the dialog beside its list."""
 
 
 class Pick(NamedTuple):
@@ -37,6 +40,8 @@ class PickList(Panel[Pick]):
         self._index = next((at for at, pick in enumerate(picks) if pick.mark != " "), 0)
         self._cursor = self.key(picks[self._index]) if picks else None
         self._width = max((cell_len(printable(pick.label)) for pick in picks), default=0)
+        self.widest = self._width + max((cell_len(printable(pick.detail)) for pick in picks), default=0) + 6
+        """Cells of the longest row."""
 
     def key(self, row: Pick) -> Hashable:
         return row.value
@@ -57,7 +62,6 @@ class PickDialog(Dialog):
 
     AUTO_FOCUS: ClassVar[str] = "#picks"
     DEFAULT_CSS = """
-    PickDialog > #box { max-width: 100; }
     PickDialog #picks { width: 100%; background: $surface; }
     """
 
@@ -73,6 +77,7 @@ class PickDialog(Dialog):
     def on_mount(self) -> None:
         super().on_mount()
         self.panel.frame(False)
+        self.query_one("#box").styles.max_width = max(USUAL_WIDTH, self.panel.widest + _AROUND)
 
     def _fit(self, height: int) -> None:
         super()._fit(height)

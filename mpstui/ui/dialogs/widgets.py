@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import ClassVar
 
-from rich.cells import cell_len
+from rich.cells import cell_len, set_cell_size
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -156,10 +156,24 @@ class Scroll(VerticalScroll):
         return show and self.container_size.width > self.styles.scrollbar_size_vertical
 
 
+_ROWS = 6
+"""Lines of a list that there is always room for."""
+_USUAL_HEIGHT = 24
+
+
+def in_columns(lines: Sequence[str]) -> list[str]:
+    """``4711 alice python train.py`` and others like it, with the users and the commands each below the other; lines of
+    another kind as they are."""
+    words = [line.split(None, 2) for line in lines]
+    if not all(len(parts) == 3 and parts[0].isdigit() for parts in words):
+        return list(lines)
+    pid, user = (max((cell_len(plain(parts[at])) for parts in words), default=0) for at in (0, 1))
+    return [f"{parts[0]:<{pid}}  {set_cell_size(plain(parts[1]), user)}  {parts[2]}" for parts in words]
+
+
 class Listing(Scroll):
     """A list under a title; takes the keyboard only while it is too long for its room, and has an arrow then."""
 
-    ROOM = 6
     DEFAULT_CSS = """
     Listing {
         height: auto; max-height: 7; display: none; scrollbar-size-vertical: 1;
@@ -174,6 +188,7 @@ class Listing(Scroll):
         super().__init__(id=id, classes=classes, can_focus=False)
         self._lines: tuple[Content, ...] = ()
         self._title = ""
+        self._room = _ROWS
         self._static = Static(markup=False)
 
     def compose(self) -> ComposeResult:
@@ -186,14 +201,20 @@ class Listing(Scroll):
         if len(lines) == len(self._lines) and all(a.is_same(b) for a, b in zip(lines, self._lines, strict=True)):
             return
         self._lines = tuple(lines)
-        self.can_focus = len(lines) > self.ROOM
+        self.can_focus = self.long
         self.set_class(bool(lines), "-some")
         self._static.update(Content("\n").join(self._lines))
         if follow:
             self.scroll_end(animate=False)
 
+    def fit(self, height: int) -> None:
+        """Take more lines where the screen has more than the usual ones: three lists may stand in one dialog."""
+        self._room = max(_ROWS, (height - _USUAL_HEIGHT) // 3)
+        self.styles.max_height = self._room + 1
+        self.can_focus = self.long
+
     def _entitle(self) -> None:
-        self.border_title = Content(f"{'▸ ' if self.has_focus else ''}{self._title} ")
+        self.border_title = Content(f" {'▸ ' if self.has_focus else ''}{self._title} ")
 
     def watch_has_focus(self, _has_focus: bool) -> None:
         super().watch_has_focus(_has_focus)
@@ -202,7 +223,7 @@ class Listing(Scroll):
     @property
     def long(self) -> bool:
         """Whether not all of it is in view at once."""
-        return len(self._lines) > self.ROOM
+        return len(self._lines) > self._room
 
     @property
     def text(self) -> str:

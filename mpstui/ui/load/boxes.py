@@ -124,7 +124,7 @@ class TogetherBox(Box):
 
     def _sum(self, session: LoadSession, width: int) -> Line:
         totals = session.totals()
-        line: list[tuple[str, str]] = [(" all ", "label")]
+        line: list[tuple[str, str]] = [(" all   ", "label")]
         if not totals:
             line.append(("  nothing runs" if not session.live else "  —", "dim"))
         if not session.live and (means := session.means()):
@@ -152,12 +152,12 @@ class TogetherBox(Box):
     def _pool(self, live: Sequence[Member]) -> Line:
         pooled = [member for member in live if member.pooled]
         if not pooled:
-            return ((" pool", "label"), ("  no contexts made ahead", "dim"))
+            return ((" pool  ", "label"), ("  no contexts made ahead", "dim"))
         contexts = sum(len(m.report.pool) for m in pooled)
         size = sum(m.report.pool_bytes for m in pooled)
         seconds = max(m.report.pool_seconds for m in pooled)
         made = f"{plural(contexts, 'context')} in {plural(len(pooled), 'client')}"
-        return ((" pool", "label"), (f"  {made} · {format_size(size)} · made in {seconds:.1f} s", "text"))
+        return ((" pool  ", "label"), (f"  {made} · {format_size(size)} · made in {seconds:.1f} s", "text"))
 
     def _limit(self, width: int) -> Line:
         server = self._server
@@ -165,9 +165,9 @@ class TogetherBox(Box):
         if live and not any(member.spec.mps for member in live):
             return ((" MPS off", "label"), (": no limit reaches these clients, they take turns on the GPU", "dim"))
         if server is None:
-            return ((" server", "label"), (" a change of its limits reaches new clients only; R restarts one", "dim"))
+            return ((" server", "label"), ("  a change of its limits reaches new clients only; R restarts one", "dim"))
         now = format_percentage(server.active_thread_percentage)
-        line: Line = ((" server", "label"), (f" {server.pid}: {now} for clients that start now", "text"))
+        line: Line = ((" server", "label"), (f"  {server.pid}: {now} for clients that start now", "text"))
         if self._outdated:
             return (*line, (f"; {self._outdated} started before: R restarts one", "warn"))
         return (*line, ("; R restarts a client under it, l changes it" if width >= 88 else "; R restarts one", "dim"))

@@ -16,7 +16,7 @@ from mpstui.core.text import plural
 from mpstui.load.footprint import Takes
 from mpstui.operations.load import beside
 from mpstui.ui.dialogs.base import Dialog
-from mpstui.ui.dialogs.widgets import Lines, Listing, Push, marked, plain
+from mpstui.ui.dialogs.widgets import Lines, Listing, Push, in_columns, marked, plain
 from mpstui.ui.form import TypedLine
 from mpstui.ui.load.session import LoadSession
 from mpstui.ui.load.setup import WORD
@@ -121,7 +121,7 @@ class BesideDialog(Dialog):
         )
         self.query_one("#hits", Listing).show(
             f"There now: {len(clients)}",
-            [Content(plain(client)) for client in clients],
+            [Content(plain(client)) for client in in_columns(clients)],
         )
 
     def pressed(self, button: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Hashable
 from typing import ClassVar
 
@@ -51,13 +52,14 @@ class DevicesPanel(Panel[Device]):
         self._detail: str | None = None
         self._history = DeviceHistory()
         self._now = 0.0
+        self._past = False
         self._window = USUAL
         self._plotted: dict[str, tuple[object, list[Line]]] = {}
         """Of each device what its plots were drawn of last, and they."""
 
     def show(self, snapshot: Snapshot, lines_per_device: int, history: DeviceHistory) -> None:
         self._detail = snapshot.nvml_detail
-        self._history, self._now = history, snapshot.time
+        self._history, self._now, self._past = history, snapshot.time, snapshot.past is not None
         self._plotted = {row.uuid: self._plotted[row.uuid] for row in snapshot.devices if row.uuid in self._plotted}
         self.set_rows(snapshot.devices, lines_per_device)
 
@@ -74,7 +76,7 @@ class DevicesPanel(Panel[Device]):
 
     def corner(self) -> Line:
         """How far back the history goes."""
-        if self._lines_per_row <= READINGS:
+        if self._lines_per_row <= READINGS or not self.rows:
             return ()
         return (("- +", "key"), (f" {window_text(self._window)}", "dim"))
 
@@ -89,7 +91,8 @@ class DevicesPanel(Panel[Device]):
     def _drawn_of(self, row: Device, width: int) -> Hashable:
         cells = _cells(width)
         now = int(self._now // (self._window / cells))
-        return self._history, now, self._window, cells, self._lines_per_row, self._framed, device_load(row)[0]
+        shape = self._past, self._window, cells, self._lines_per_row, self._framed
+        return self._history, now, *shape, device_load(row)[0]
 
     def stamp(self, row: Device, width: int) -> Hashable:
         return row, self._is_upper(row), self._drawn_of(row, width)
@@ -112,9 +115,12 @@ class DevicesPanel(Panel[Device]):
                 said = (label, peak(values, _UNITS[name])) if number == 0 else ("", "")
                 lines.append(((f"    {said[0]:<8}", "dim"), (drawn, style), (f" {said[1]:>10} ", "dim")))
         if axis:
-            since = f"{window_text(self._window)} ago"
+            since, until = f"{window_text(self._window)} ago", "now"
+            if self._past:  # by its clock: what is shown was now once
+                ends = self._now // (self._window / cells) * (self._window / cells)
+                since, until = f"{window_text(self._window)} before", time.strftime("%H:%M:%S", time.localtime(ends))
             keys = ("           ", "dim") if self._framed else ("       - +  ", "key")  # a frame has them in its border
-            lines.append(((f"    {'time':<8}{since}{'now':>{cells - len(since)}}", "dim"), keys))
+            lines.append(((f"    {'time':<8}{since}{until:>{cells - len(since)}}", "dim"), keys))
         return lines
 
     def key(self, row: Device) -> str:

@@ -94,6 +94,11 @@ class LevelsPanel(Panel[Level]):
     def _device(self, text: str | None) -> str:
         return device_words(text, self._daemon, self._snapshot)
 
+    def _user(self, server: V3Server) -> str | None:
+        """By name, as everywhere, where its process tells that."""
+        process = None if self._daemon is None or server.pid is None else self._daemon.find_server(server.pid)
+        return None if process is None else process.user
+
     def key(self, row: Level) -> tuple[str, str, int, str]:
         client, part = row.client.pid if row.client else 0, row.part.name or "" if row.part else ""
         return row.server.name, row.space.name if row.space else "", client, part
@@ -140,7 +145,7 @@ class LevelsPanel(Panel[Level]):
                 (
                     (f" {fit(row.server.name, 22)}", "bold"),
                     (fit(f"PID {pid}", 13), "text"),
-                    (fit(f"UID {uid}", 11), "user"),
+                    (fit(self._user(row.server) or f"UID {uid}", 11), "user"),
                     (state, "good" if state.lower() == "ready" else "warn"),
                 )
             ]

@@ -30,7 +30,7 @@ from mpstui.plan.profile import DaemonProfile
 from mpstui.plan.settings import WAITS, waits_for_a_server
 from mpstui.ui.contract import Runner
 from mpstui.ui.dialogs.progress import DialogOutcome, ProgressDialog
-from mpstui.ui.dialogs.widgets import Lines, Listing, Push, marked, plain
+from mpstui.ui.dialogs.widgets import Lines, Listing, Push, in_columns, marked, plain
 
 _NAMED = 6
 """Clients of other devices that are named; there is little room."""
@@ -112,7 +112,7 @@ class ApplyDialog(ProgressDialog):
                 sentence, clients = beside_words(beside, self.snapshot)
                 more = [f"and {len(clients) - _NAMED} more"] if len(clients) > _NAMED else []
                 notes.append(marked("▲", sentence, "$text-warning"))
-                notes += [marked(" ", line) for line in (*clients[:_NAMED], *more)]
+                notes += [marked(" ", line) for line in (*in_columns(clients[:_NAMED]), *more)]
             if daemon is not None and waits_for_a_server(daemon, wanted):
                 notes.append(marked("▲", WAITS, "$text-warning"))
         if not number and not problem:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 from typing import ClassVar, Final
 
 from mpstui.core.late import dataclass
 from mpstui.core.text import UNKNOWN, format_size, plural, printable
 from mpstui.operations.apply import ApplyStep
-from mpstui.ui.box import Box
+from mpstui.ui.box import Box, parts
 from mpstui.ui.lines import Line, fit, justify
 from mpstui.ui.panel import Panel
 from mpstui.ui.plan.bars import stacked
@@ -83,8 +82,7 @@ class ComparisonPanel(Panel[ComparisonLine]):
         width = max(20, self.size.width - 6)
         rows: list[ComparisonLine] = []
         for mark, text, style in notes:
-            parts = textwrap.wrap(printable(text, 600), width) or [""]
-            for number, part in enumerate(parts):
+            for number, part in enumerate(parts(printable(text, 600), width) or [""]):
                 rows.append(ComparisonLine(len(rows), mark if number == 0 else "", part, style))
         self.set_rows(rows)
 

@@ -164,6 +164,7 @@ class PlanScreen(SideScreen):
             self.shares.show(self._now)
             self.device_bar.show(self._now, simulated=self.snapshot is not None and self.snapshot.source != "real")
             self.notes.show(notes_of(self._now, steps, trouble))
+            self._arrange()
             self.show_keys()
 
     def _steps(self) -> tuple[list[ApplyStep] | None, str]:
@@ -237,8 +238,12 @@ class PlanScreen(SideScreen):
         self.device_bar.display = not cramped or height >= 20
         self.notes.display = not cramped or in_fields or self.focused is self.notes or height >= 24
         self.fields.styles.height = min(len(FIELDS) + 2, max(4, height - 8)) if cramped else len(FIELDS) + 2
-        self.notes.styles.height = "1fr" if cramped and in_fields else 6 if height < 34 else 13
-        self.device_bar.styles.height = 7 if self._now.target is None or self._now.target.memory_total else 5
+        device = 7 if self._now.target is None or self._now.target.memory_total else 5
+        self.device_bar.styles.height = device
+        # The comparison takes what the bars, of two lines each, leave of the screen between the header and the keys.
+        left_over = height - 2 - device - 2 * len(self.shares.rows) - 2
+        usual = 6 if height < 34 else max(13, min(left_over, len(self.notes.rows) + 2))
+        self.notes.styles.height = "1fr" if cramped and in_fields else usual
         self._hide_where_too_small("#plan")
 
     def action_other(self, step: int = 1) -> None:

@@ -24,7 +24,7 @@ from mpstui.ui.screens import ListScreen
 from mpstui.ui.stale_target import StaleTarget
 from mpstui.ui.typeahead import opens
 
-JOINS: Final = "⋈"
+JOINS: Final = "↔"
 _COMMAND: Final = 24
 """Cells that the commands keep beside the graph, as long as its columns are not at their narrowest."""
 _SHOWN: Final = 8

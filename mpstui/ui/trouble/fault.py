@@ -18,7 +18,7 @@ from mpstui.core.text import UNKNOWN, format_age, listed, owner, plural
 from mpstui.operations.registry import operation
 from mpstui.operations.rescue import targets
 from mpstui.ui.bars import KeyHint, unless
-from mpstui.ui.box import Para
+from mpstui.ui.box import BAR, Para
 from mpstui.ui.contract import Runner
 from mpstui.ui.keys import own_binding
 from mpstui.ui.lines import Line, fit
@@ -247,7 +247,7 @@ class FaultScreen(ListScreen):
         if note is not None:
             yield Para()
             for line in note.text.split("\n"):
-                yield Para(line.strip(), "dim", "│")
+                yield Para(line.strip(), "dim", BAR)
 
     def own_hints(self) -> list[KeyHint]:
         notes = self._report.notes if self._report is not None else ()

@@ -97,7 +97,7 @@ class ItemsPanel(Panel[Item]):
 
     def row_lines(self, row: Item, width: int) -> list[Line]:
         symbol, style = _MARK[row.severity]
-        room = 26 if width >= 60 else 16
+        room = 16 if width < 60 else max(26, width // 3)
         return [
             (
                 (f"  {symbol} ", style),

@@ -15,7 +15,7 @@ from mpstui.core.suspects import ADVICE, RUN, START, Ranked, Ranking, faults_of,
 from mpstui.core.text import UNKNOWN, client_pids, plural
 from mpstui.fields import RANKED, Thing
 from mpstui.ui.bars import KeyHint, unless
-from mpstui.ui.box import Para
+from mpstui.ui.box import BAR, Para
 from mpstui.ui.contract import Runner
 from mpstui.ui.lines import Line
 from mpstui.ui.panel import Panel
@@ -143,8 +143,8 @@ class SuspectsScreen(ListScreen):
         if ranking.faults:
             yield Para()
             yield Para(f"{ADVICE[0]} {self.k('copy', 'y')} copies the commands:", "accent", "1")
-            yield Para(START, "text", "│")
-            yield Para(RUN, "text", "│")
+            yield Para(START, "text", BAR)
+            yield Para(RUN, "text", BAR)
             yield Para(ADVICE[1], "accent", "2")
             yield Para(ADVICE[2], "dim", "·")
 
