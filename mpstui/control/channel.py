@@ -464,15 +464,15 @@ class ControlChannel:
     async def _exchange(
         self, words: Sequence[str], stdin: bytes, deadline: float, command: str, asks: bool
     ) -> RawReply:
-        """With the rights that it may have; ``asks``: it changes nothing, wherever it comes to."""
-        argv, environment, judged = (*self.binary, *words), self._environment(), Speaker()
-        if not asks:
-            found = await self._judge(command)
-            if isinstance(found, RawReply):
-                return found
-            judged = found
-        sender = (judged.uid or None) if os.geteuid() == 0 else None
-        if not judged.stamp or sender is not None or words:  # what protocol 3 looks for in a directory nobody has told
+        """With the rights that it may have, and to whom it is for; ``asks``: it changes nothing, wherever it comes
+        to."""
+        argv, environment = (*self.binary, *words), self._environment()
+        judged = await self._judge(command, asks)
+        if isinstance(judged, RawReply):
+            return judged
+        sender = None if asks or os.geteuid() != 0 else judged.uid or None
+        # What a binary of protocol 3 looks for in the directory is not known.
+        if judged.uid is None or not judged.stamp or sender is not None or words:
             self.sent += 1
             return await exchange(argv, stdin, environment, deadline, command, sender)
         try:
@@ -484,16 +484,17 @@ class ControlChannel:
             message = f"Nothing was sent to {path_text(self.pipe_dir)}: {error}."
             return RawReply(command, failure=Outcome.NOT_PERMITTED, message=message, asked=False)
 
-    async def _judge(self, command: str) -> Speaker | RawReply:
-        """Whose the directory is at this moment, or why nothing is sent there."""
-        meant = MEANT.get()
+    async def _judge(self, command: str, asks: bool) -> Speaker | RawReply:
+        """Whose the directory is at this moment, or why nothing is sent there. A question goes anywhere, unless a
+        change is being carried out: that may stand on the answer."""
+        meant, root = MEANT.get(), os.geteuid() == 0
         if meant is not None and meant.pipe_dir != self.pipe_dir:
             meant = None
-        if self._find_speaker is None or (meant is None and os.geteuid() != 0):
+        if self._find_speaker is None or (meant is None and (asks or not root)):
             return Speaker()
         speaker = await asyncio.to_thread(self._find_speaker, self.pipe_dir)
         other = None if meant is None else meant.why_not(speaker)
-        if other is None and (speaker.uid is not None or os.geteuid() != 0):
+        if other is None and (speaker.uid is not None or asks or not root):
             return speaker
         where = path_text(self.pipe_dir)
         if speaker.uid is None and not os.path.lexists(self.pipe_dir / "control"):  # noqa: ASYNC240 - one may come

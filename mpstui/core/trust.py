@@ -54,7 +54,8 @@ class Meant(NamedTuple):
             if asked.uid is None:
                 return f"now it is {now.why}, and whose it was when it was asked about was not known"
             return f"now it is {now.why}, and when it was asked about it was {asked.why}"
-        if asked.stamp and now.stamp and _things(asked.stamp) != _things(now.stamp):
+        looked = asked.uid is None or (asked.stamp and now.stamp)  # of nobody's one knows nothing else
+        if looked and _things(asked.stamp) != _things(now.stamp):
             return "its directory or its sockets are other ones than when it was asked about"
         return None
 

@@ -193,6 +193,7 @@ EXCHANGES = {
         Speaker(None, "it is a link", (*OPEN, 4, 4)),
         Speaker(None, "it is a link", (*OPEN, 5, 5)),
     ),
+    "what could not be looked at for a link": (Speaker(None, "it is closed"), Speaker(None, "a link", (*OPEN, 5, 5))),
 }
 
 
@@ -223,6 +224,7 @@ async def test_a_change_goes_to_whose_daemon_it_was_asked_for(
             now[0] = other
             answer = await work.control.set_default_active_thread_percentage(10)
             calls = [await work.control.call("server", "delete", "a"), await work.control.quit(1)]
+            calls.append(await work.control.get_client_list(1))  # on which a change may stand
             told = [answer.outcome, *(each.outcome for each in calls)]
             allowed = [work.find_speaker(tmp_path).uid is not None, work.another() is None]
             seen.extend([*told, *allowed])  # noqa: B023 - of this exchange
@@ -237,11 +239,11 @@ async def test_a_change_goes_to_whose_daemon_it_was_asked_for(
         )  # type: ignore[arg-type]
         result = await runner.execute(Request(action, tmp_path), snapshot)
         if asked == other:
-            assert len(sent) == 3, "it goes out"
+            assert len(sent) == 4, "it goes out"
             continue
         assert sent == [], name
         if when == "while it is":
-            assert seen == [Outcome.NOT_PERMITTED] * 3 + [False] * 2, name
+            assert seen == [Outcome.NOT_PERMITTED] * 4 + [False] * 2, name
         else:
             assert result.status in {ExitStatus.NOT_PERMITTED, ExitStatus.REFUSED_BY_SAFETY_RULE}, (name, result)
             assert "Nothing was sent" in result.message
