@@ -20,7 +20,7 @@ from mpstui import api
 from mpstui.cli.output import complain, print_json
 from mpstui.cli.status import unreadable
 from mpstui.core.late import pattern
-from mpstui.core.model import Event
+from mpstui.core.model import Event, EventKind
 from mpstui.core.suspects import ADVICE, RUN, START, rank
 from mpstui.core.text import path_text, printable
 from mpstui.fields import (
@@ -232,14 +232,10 @@ def _json_line(event: Event, daemon: str | None) -> str:
     if kind in _WITH_MORE or when is None:
         return json.dumps(to_json(event, daemon), ensure_ascii=False) + "\n"
     return (
-        f'{{"time": "{_iso(when)}", "kind": "{kind}", "daemon": {_name(daemon)}, '
-        f'"server_pid": {"null" if server is None else server}, "pid": {"null" if pid is None else pid}, '
+        f'{{"time": "{_iso(when)}", {_whose(kind, daemon, server)}"pid": {"null" if pid is None else pid}, '
         f'"context_id": {"null" if context is None else context}, '
         f'"devices": [{_names(devices) if devices else ""}], '
-        f'"detail": {_quoted(detail)}, "raw": {_quoted(raw)}, "uid": {"null" if uid is None else uid}, '
-        f'"user": {"null" if user is None else _quoted(user)}, '
-        f'"command": {"null" if command is None else _quoted(command)}, '
-        f'"severity": "{_severity(kind, "info")}"}}\n'
+        f'"detail": {_quoted(detail)}, "raw": {_quoted(raw)}, {_about(kind, uid, user, command)}'
     )
 
 
@@ -250,8 +246,19 @@ _iso = lru_cache(maxsize=4)(iso_time)
 
 
 @lru_cache(maxsize=64)
-def _name(daemon: str | None) -> str:
-    return "null" if daemon is None else _quoted(daemon)
+def _whose(kind: EventKind, daemon: str | None, server: int | None) -> str:
+    return (
+        f'"kind": "{kind}", "daemon": {"null" if daemon is None else _quoted(daemon)}, '
+        f'"server_pid": {"null" if server is None else server}, '
+    )
+
+
+@lru_cache(maxsize=256)
+def _about(kind: EventKind, uid: int | None, user: str | None, command: str | None) -> str:
+    return (
+        f'"uid": {"null" if uid is None else uid}, "user": {"null" if user is None else _quoted(user)}, '
+        f'"command": {"null" if command is None else _quoted(command)}, "severity": "{_severity(kind, "info")}"}}\n'
+    )
 
 
 @lru_cache(maxsize=64)

@@ -129,7 +129,7 @@ class NodeLogs:
             else:
                 merged = streams[0]
             for told in merged:
-                yield _completed(told, xids, trail) if told[0].kind in _TOUCHED else told
+                yield _completed(told, xids, trail) if told[0][0] in _TOUCHED else told
             if not follow:
                 return
             tails = [(history, history.follow()) for history in self._histories]
