@@ -76,16 +76,14 @@ def run_screen(options: argparse.Namespace, pipe_dirs: tuple[Path, ...], tour: T
             complain(text, ExitStatus.USAGE)
         return complain(_no_theme(options.theme, names), ExitStatus.USAGE)
     read_only = options.read_only or config.read_only
-    refresh = options.refresh or config.refresh
-    log_dirs = tuple(getattr(options, "log_dir", ()))
-    replayed = options.file if options.command == "replay" else None
+    replayed = options.command == "replay"
     node = api.open(
         pipe_dirs,
-        log_dirs=log_dirs,
-        refresh=refresh,
+        log_dirs=tuple(getattr(options, "log_dir", ())),
+        refresh=options.refresh or config.refresh,
         read_only=read_only,
-        recording=replayed,
-        speed=options.speed if replayed is not None else 1.0,
+        recording=options.file if replayed else None,
+        speed=options.speed if replayed else 1.0,
     ).unentered()
     try:
         collector, seen = first_look(lambda: node.live(config.reconcile))

@@ -158,19 +158,7 @@ async def exchange(
     starting.add_done_callback(_STARTS.discard)
     starting.add_done_callback(lambda _: os.close(read_end))
     try:
-        # Not cancelled half-way: asyncio would reap the child twice then, and say so on the user's terminal.
-        transport, protocol = await asyncio.shield(starting)
-    except asyncio.CancelledError:
-        while not starting.done():  # a moment, however often this is cancelled: nobody else knows the process
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.wait({starting})
-        with contextlib.suppress(OSError, ValueError):
-            transport, protocol = starting.result()
-            try:
-                await _kill(transport, protocol)
-            finally:
-                transport.close()
-        raise
+        transport, protocol = await _started(starting)
     except (OSError, ValueError) as error:
         rights = "" if sender is None else f" with the rights of user {sender}"
         message = f"{printable(argv[0])} cannot be executed{rights}: {error_text(error)}."
@@ -199,6 +187,27 @@ async def exchange(
     if timed_out:
         return _failed(reply, Outcome.BLOCKED, f"The control daemon did not answer within {deadline:g} s.")
     return reply
+
+
+async def _started(
+    starting: asyncio.Future[tuple[asyncio.SubprocessTransport, _Exchange]],
+) -> tuple[asyncio.SubprocessTransport, _Exchange]:
+    """The process; one whose start this is cancelled in is killed once it is there. Raises OSError and ValueError where
+    it cannot be started."""
+    try:
+        # Not cancelled half-way: asyncio would reap the child twice then, and say so on the user's terminal.
+        return await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        while not starting.done():  # a moment, however often this is cancelled: nobody else knows the process
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait({starting})
+        with contextlib.suppress(OSError, ValueError):
+            transport, protocol = starting.result()
+            try:
+                await _kill(transport, protocol)
+            finally:
+                transport.close()
+        raise
 
 
 _STARTS: set[asyncio.Future[tuple[asyncio.SubprocessTransport, _Exchange]]] = set()

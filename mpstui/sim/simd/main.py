@@ -120,14 +120,19 @@ def _serve(pipe_dir: str, log_dir: str, report: int, args: list[str]) -> int:
     tell(said.encode() + b"ready\n")
     os.close(report)
     goodbye = daemon.run(0 if os.environ.get("MPSTUI_SIM_LIFELINE") else None, wakeup)
-    for name in ("log", "nvidia-cuda-mps-control.pid"):  # the sockets and the lock stay (fact 3)
+    _end(pipe_dir, listeners, lock)
+    goodbye()
+    return 0
+
+
+def _end(pipe_dir: str, listeners: list[socket.socket], lock: int) -> None:
+    """Leaves what a daemon leaves: the sockets and the lock stay (fact 3)."""
+    for name in ("log", "nvidia-cuda-mps-control.pid"):
         with contextlib.suppress(OSError):
             os.unlink(os.path.join(pipe_dir, name))
     for listener in listeners:
         listener.close()
     os.close(lock)
-    goodbye()
-    return 0
 
 
 def _wakeup() -> int:
