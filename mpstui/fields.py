@@ -92,6 +92,7 @@ from mpstui.core.text import (
 )
 from mpstui.core.v3 import Namespace, V3Device, V3Node, V3Partition, V3Server
 from mpstui.core.where import KINDS, Kind
+from mpstui.core.xid import meaning
 from mpstui.history.times import local_text
 from mpstui.observe.procfs import user_name
 from mpstui.operations.types import Result
@@ -2565,8 +2566,10 @@ def severity(event: Event) -> Severity:
 
 
 def pids_of(event: Event) -> set[str]:
-    """Every process that the event is about: the one that did or suffered it, and those that a fault took."""
+    """Every process that the event is about: the one that did or suffered it, those that a fault took, and whom the
+    log names."""
     found = {*event.values.get("clients", "").split(), *(str(suspect.pid) for suspect in event.suspects)}
+    found |= {*map(str, event.named)}
     return found | ({str(event.pid)} if event.pid is not None else set())
 
 
@@ -2626,8 +2629,17 @@ def _suspect_facts(event: Event, view: View) -> Iterable[Fact]:
         yield Fact("", "The screen Suspects tells which of them were at the other faults too.")
 
 
-_VALUES: Final = {"command": "control command"}
-"""What a value of an event is called in its details, where its name is that of another thing there too."""
+_VALUES: Final = {"command": "control command", "named": "named by server.log", "clients": "clients lost", "xid": "Xid"}
+"""What a value of an event is called in its details, where its name alone does not tell."""
+
+
+def _value_words(name: str, value: str) -> str:
+    if name == "named" and value:
+        return f"{value}, not proof"
+    if name == "xid":
+        numbers = [number for number in value.split() if number.isdecimal() and len(number) < 10]
+        return "; ".join(f"{number}: {meaning(int(number))}" for number in numbers) or UNKNOWN
+    return value or UNKNOWN
 
 
 def _known(label: str, value: object) -> tuple[Fact]:
@@ -2674,7 +2686,7 @@ EVENT: Final[Thing[Event]] = Thing(
                 "event", 100,
                 facts=lambda e, v: (
                     *_known("devices", ", ".join(gpu_name(v, uuid) for uuid in e.devices)),
-                    *(Fact(_VALUES.get(name, name), value or UNKNOWN) for name, value in e.values.items()),
+                    *(Fact(_VALUES.get(name, name), _value_words(name, value)) for name, value in e.values.items()),
                 ),
             ),
         ),

@@ -252,7 +252,16 @@ async def test_it_survives_every_size_and_comes_back() -> None:
 
 def test_who_an_event_is_about() -> None:
     assert pids_of(FATAL) == {"3000", "3001", "3002"}
+    assert pids_of(FATAL._replace(values={**FATAL.values, "named": "99"})) == {"99", "3000", "3001", "3002"}
     assert pids_of(event(1, "daemon_started")) == set()
+
+
+def test_a_faults_details_tell_whom_it_took_and_what_its_xids_mean() -> None:
+    seen = FATAL._replace(values={"named": "3000", "clients": "3000 3001", "xid": "31 7777"})
+    facts = {fact.label: fact.text for _, _, found in EVENT.details(seen, View()) for fact in found}
+    assert (facts["named by server.log"], facts["clients lost"]) == ("3000, not proof", "3000 3001")
+    assert facts["Xid"].startswith("31: memory page fault")
+    assert facts["Xid"].endswith("7777: see NVIDIA's Xid catalogue")
 
 
 def test_a_time_is_fixed_when_the_filter_is_made() -> None:
