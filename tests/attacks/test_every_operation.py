@@ -251,6 +251,35 @@ async def test_a_change_goes_to_whose_daemon_it_was_asked_for(
     assert channel.MEANT.get() is None
 
 
+async def test_each_step_of_a_plan_goes_to_whose_daemon_the_plan_was_shown_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step is carried out on what is there by then, which may be another's, and was asked for with the others."""
+    monkeypatch.setattr(lock, "place", lambda pipe_dir, speaker: (tmp_path / "turn.lock", os.geteuid()))
+    (tmp_path / "control").touch()
+    now, control = [MALLORY], FakeControl()
+    (shown,) = stranger().daemons
+    asked = replace(stranger(), daemons=(replace(shown, pipe_dir=tmp_path),))
+    fake = FakeNode(asked, control)
+    runner = OperationRunner(fake, AuditLog(tmp_path / "audit"), speaker=lambda _: now[0])  # type: ignore[arg-type]
+    came: list[Result] = []
+
+    async def run(self: Operation, work: Work) -> Result:
+        for value in ("10", "20"):
+            came.append(await work.runner.execute(Request("set_active_thread_percentage", tmp_path, value), newest))
+            now[0] = Speaker(0, "root's daemon")
+            fake.snapshot = newest
+        return came[-1]
+
+    newest = replace(asked, daemons=(replace(asked.daemons[0], speaker=Speaker(0, "root's daemon")),))
+    monkeypatch.setattr(type(operation("apply_profile")), "preview", lambda *_: Preview("as it was asked"))
+    monkeypatch.setattr(type(operation("apply_profile")), "run", run)
+    result = await runner.execute(Request("apply_profile", tmp_path), asked)
+    assert [each.status for each in came] == [ExitStatus.DONE, ExitStatus.REFUSED_BY_SAFETY_RULE]
+    assert "now it is root's daemon" in result.message
+    assert [command for command in control.sent if "20" in command] == []
+
+
 def test_a_change_goes_out_where_it_is_held_against_what_was_asked() -> None:
     """Nothing else runs the control binary, and what changes a node has its channel from the runner's node."""
     folder = Path(operations.__file__).parents[1]
