@@ -313,7 +313,10 @@ class Total(NamedTuple):
         if value is None:
             return ((UNKNOWN, "dim"),)
         text = self.text(group, value, cells)
-        return ((text if whole else _at_least(text), "bold"),)
+        told = text if whole else _at_least(text)
+        if len(told) > cells - 2:  # a number without its unit, or without its last digit, is another one
+            told = told.replace(" %", "%")
+        return ((told, "bold"),)
 
 
 def _at_least(text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mpstui.core.activity import Trends
 from mpstui.core.model import Client, Event, ProcessKey
-from mpstui.fields import CLIENT, EVENT, View
+from mpstui.fields import CLIENT, EVENT, Total, View
 from mpstui.ui.bars import KeyBar, KeyHint
 from mpstui.ui.box import BAR, Para, folded
 from mpstui.ui.dialogs.widgets import in_columns
@@ -82,6 +82,11 @@ def test_a_command_in_an_event_takes_the_room_that_there_is():
     assert narrow == "client 7 (bob, python train.py --m…) connected"
     starting = Event(0.0, "server_starting", uid=0, detail="server 9 is starting for user 0")
     assert starting.sentence() == "server 9 is starting for root"
+
+
+def test_a_sum_of_a_part_keeps_its_unit_in_a_narrow_column():
+    total = Total(lambda group: (157.0, False), lambda group, value, cells: f"{value:.0f} %")
+    assert [plain(total.cell(None, cells)) for cells in (7, 8)] == ["≥157%", "≥157 %"]
 
 
 def test_without_devices_their_panel_takes_no_room():
