@@ -315,14 +315,14 @@ def _open_to_others(pipe_dir: Path, owners: Collection[int]) -> bool:
     return False
 
 
-def lock_holder(pipe_dir: Path) -> int | None:
+def lock_holder(pipe_dir: Path, daemons: Sequence[DaemonProcess] = ()) -> int | None:
     """The PID of whoever holds the lock that a daemon holds from start to end (fact 29), as the kernel says; 0 for one
     that has none here (in another PID namespace), None for nobody. Asking disturbs nobody.
 
     Everybody may write to the lock of a daemon (fact 42), so everybody may give it a second name in a directory of his,
     and where the directory is open to him too, move it elsewhere or put his own in its place. One that is of no user
     of this directory's, or is held by the daemon of another directory, tells nothing; one that has two names only where
-    its holder is seen to be the daemon of this one.
+    its holder is seen to be the daemon of this one. ``daemons``: those that were looked at just now.
     """
     try:
         fd = os.open(pipe_dir / "control_lock", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
@@ -342,7 +342,7 @@ def lock_holder(pipe_dir: Path) -> int | None:
         return None
     if holder <= 0:
         return 0
-    is_here = _is_daemon_of(pipe_dir, holder)
+    is_here = _is_daemon_of(pipe_dir, holder, daemons)
     return holder if is_here or (is_here is None and found.st_nlink == 1) else None
 
 
@@ -354,10 +354,11 @@ def _users(pipe_dir: Path) -> set[int]:
     return users
 
 
-def _is_daemon_of(pipe_dir: Path, pid: int) -> bool | None:
+def _is_daemon_of(pipe_dir: Path, pid: int, daemons: Sequence[DaemonProcess] = ()) -> bool | None:
     """Whether the process is a control daemon that has this directory, as it sees it itself; None for one that cannot
     be told to be a daemon."""
-    daemon = daemon_process(pid)
+    known = next((each for each in daemons if each.key.pid == pid and process_key(pid) == each.key), None)
+    daemon = known or daemon_process(pid)
     return None if daemon is None or daemon.pipe_id is None else daemon.pipe_id == file_id(pipe_dir)
 
 
@@ -388,10 +389,10 @@ def _listener(pipe_dir: Path) -> int | None:
         return None
 
 
-def pids_are_ours(pipe_dir: Path, speaker: Speaker) -> bool | None:
+def pids_are_ours(pipe_dir: Path, speaker: Speaker, daemons: Sequence[DaemonProcess] = ()) -> bool | None:
     """Whether the PIDs that this daemon names are of this PID namespace, which is that of the process that holds its
     lock; None where that is not known."""
-    holder = lock_holder(pipe_dir)
+    holder = lock_holder(pipe_dir, daemons)
     if holder is None:
         return None
     if holder == 0:
@@ -653,7 +654,7 @@ def how_to_start(pipe_dir: Path) -> str:
 def _place(pipe_dir: Path, wanted_log_dir: Path | None, daemons: Sequence[DaemonProcess], elsewhere: str = "") -> Place:
     speaker = find_speaker(pipe_dir)
     found = _found(pipe_dir, wanted_log_dir, daemons, elsewhere)
-    return found._replace(speaker=speaker, pids_are_ours=pids_are_ours(pipe_dir, speaker))
+    return found._replace(speaker=speaker, pids_are_ours=pids_are_ours(pipe_dir, speaker, daemons))
 
 
 def _found(pipe_dir: Path, wanted_log_dir: Path | None, daemons: Sequence[DaemonProcess], elsewhere: str) -> Place:
@@ -805,7 +806,7 @@ def _daemon_of(pipe_dir: Path, daemons: Sequence[DaemonProcess]) -> DaemonProces
     user is not the owner of the privileged socket, or that does not hold a lock that is held, is none.
     """
     here, pid, owner = file_id(pipe_dir), _read_pid_file(pipe_dir), _owner(pipe_dir / "control_privileged")
-    holder = lock_holder(pipe_dir)
+    holder = lock_holder(pipe_dir, daemons)
     claims = []
     for daemon in daemons:
         if daemon.pipe_dir is None:

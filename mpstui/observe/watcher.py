@@ -513,7 +513,7 @@ STARTING_TIME = 5.0
 """Seconds that a daemon may take from the first line of its log to being there."""
 IDENTITY_PATIENCE = 0.5
 """Seconds that a snapshot waits for /proc's word on processes that are new; a user directory may be slow."""
-UNSEEN = 10.0
+UNSEEN = 30.0
 """Seconds between two looks in /proc at clients that are not shown and of whom the logs tell whatever else matters."""
 CLAIMS = 10.0
 """Seconds between two looks through /proc for the processes of clients in other PID namespaces, while they stay the

@@ -501,7 +501,7 @@ async def test_a_client_that_nobody_sees_is_looked_up_more_rarely_and_at_once_wh
     seconds, seen = len(asked), sum(643 in pids for pids in asked)
     assert 35 <= seconds <= 45, "the daemon and its server are looked at each second all the same"
     assert all({480, 634} <= pids for pids in asked)
-    assert 4 <= seen <= 6
+    assert 1 <= seen <= 3
     asked.clear()
     node.collector.look_at(node.folder)
     await node.until(lambda: asked)
