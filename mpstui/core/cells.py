@@ -59,12 +59,15 @@ def health_word(daemon: Daemon) -> tuple[str, str]:
     return UNREAD if daemon.unread else HEALTH[daemon.health]
 
 
-@lru_cache(maxsize=4096)
 def meter(percent: float | None, width: int, style: str = "meter") -> Line:
     """A bar of whole and half cells: heavy up to ``percent``, light after it, so that it reads without colour too."""
     if percent is None:
         return (("┄" * width, "track"),)
-    halves = round(max(0.0, min(100.0, percent)) / 100 * width * 2)
+    return _bar(round(max(0.0, min(100.0, percent)) / 100 * width * 2), width, style)
+
+
+@lru_cache(maxsize=512)
+def _bar(halves: int, width: int, style: str) -> Line:
     full, half = divmod(halves, 2)
     return (("━" * full + "╾" * half, style), ("─" * (width - full - half), "track"))
 

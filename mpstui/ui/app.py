@@ -27,7 +27,7 @@ from mpstui.ui.contract import Collector, Memory, Runner, TimeMachine
 from mpstui.ui.diff import ScreenDiff
 from mpstui.ui.overview import offering
 from mpstui.ui.plots import DeviceHistory
-from mpstui.ui.private import Update, leaving
+from mpstui.ui.private import Update, forget_widths, leaving
 from mpstui.ui.terminal import TerminalDriver, can_come_back
 from mpstui.ui.theme import variable_defaults
 from mpstui.ui.typeahead import OPENING, Typeahead, TypedApp, opens
@@ -199,9 +199,15 @@ class MpsTuiApp(TypedApp[int]):
         """
         gc.freeze()
         gc.enable()
-        self.set_interval(_COLLECT_S, lambda: gc.collect())  # Textual takes no built-in function
+        self.set_interval(_COLLECT_S, self._tidy)
         for text in self._messages:
             self.notify(text, title="Configuration", severity="warning", timeout=15, markup=False)
+
+    @staticmethod
+    def _tidy() -> None:
+        """A function of ours: Textual takes no built-in one for a timer."""
+        forget_widths()
+        gc.collect()
 
     async def on_unmount(self) -> None:
         self.typeahead.close()

@@ -52,6 +52,17 @@ _APP = ("_batch_count", "_running", "_closed", "_previous_cursor_position")
 """Of the app: whether Textual would write an update to the terminal now, and what it remembers of that."""
 
 
+_widths: Any = _of("rich.cells", "cached_cell_len")
+_WIDTHS = 1024
+
+
+def forget_widths() -> None:
+    """Rich remembers the widths of 4,096 texts, whole lines among them: a MiB, which takes an hour to fill."""
+    told = getattr(_widths, "cache_info", None)
+    if told is not None and told().currsize > _WIDTHS:
+        _widths.cache_clear()
+
+
 def leaving(app: App[Any]) -> bool:
     """Whether the program is on its way out; False where that is not known."""
     return bool(getattr(app, "_exit", False))
