@@ -97,7 +97,7 @@ class _Rescue(Operation):
     """Every process is held by a pidfd and checked once more before it is signalled."""
 
     danger = Danger.HARM
-    weight = 5
+    weight = 6
     arguments = (Argument("clients", "Processes", help="some of them; without one all", metavar="PID"),)
     finds_clients = True
     in_turn = False
@@ -190,6 +190,7 @@ class EndLostClients(_Rescue):
 
     id = "end_lost_clients"
     title = preview_title = "End lost clients"
+    brief = "End lost"
     key = "e"
     help = "End the processes that a fatal fault has hit: SIGTERM, grace, SIGKILL; their GPU work is lost already"
     verb = Verb(("end-lost",), "end the processes that a fatal fault has hit", example="mpstui end-lost --yes")

@@ -71,13 +71,20 @@ class TypedLine(Input):
         line = next(iter(text.strip().splitlines()), "")
         accepted = self.accepted(line) if line.isprintable() else None
         if accepted is None:
-            only = f"only {' '.join(self.takes)} can be typed here" if self.takes else "it cannot be printed"
-            self.app.notify(f"{only}; nothing was pasted", title="Paste", severity="warning", markup=False)
+            why = f"{only(self.takes)} here" if self.takes else "it cannot be printed"
+            self.app.notify(f"{why}; nothing was pasted", title="Paste", severity="warning", markup=False)
         return accepted or ""
 
     def insert_here(self, text: str) -> None:
         """In place of what is selected, otherwise at the cursor."""
         self.replace(text, *self.selection)
+
+
+def only(takes: str) -> str:
+    """What can be typed of these characters alone: ``only 0 to 9 . , can be typed``."""
+    digits = "0123456789"
+    others = [char for char in takes if char not in digits and not char.isspace()]
+    return f"only {' '.join([*(['0 to 9'] if set(digits) <= set(takes) else []), *others])} can be typed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,12 +213,22 @@ class Form(Panel[FormField]):
 
     def on_key(self, event: events.Key) -> None:
         """A digit begins a value. Letters stay keys until one has begun."""
-        char = event.character or ""
-        begins = self.takes_text(self.field) and char in self.field.typed and not char.isalpha() and not char.isspace()
+        char, field = event.character or "", self.field
+        begins = self.takes_text(field) and char in field.typed and not char.isalpha() and not char.isspace()
         if char and begins and not self.editing:
             event.stop()
             event.prevent_default()
             self.edit(char)
+        elif len(event.key) == 1 and event.key.isalpha() and not (char and self.editing):
+            self._say_unread(event.key)
+
+    def _say_unread(self, key: str) -> None:
+        """A letter that is no part of the value, and no key: a word that is typed here is not taken in silence."""
+        if key in self.screen.active_bindings:
+            return
+        how = f"{only(self.field.typed)} here" if self.takes_text(self.field) else "← → change it"
+        text = f"“{key}” is no part of {self.field.label}: {how}"
+        self.app.notify(text, title="Form", severity="warning", markup=False, timeout=4)
 
     def on_paste(self, event: events.Paste) -> None:
         if self.takes_text(self.field) and not self.editing:

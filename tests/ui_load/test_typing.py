@@ -115,3 +115,17 @@ async def test_it_ends_where_the_screen_is_left() -> None:
         assert (app.screen.fields.editing, app.focused) == (False, app.screen.fields)
         await pilot.press("5")
         assert setup_of(app).clients == 5
+
+
+async def test_a_word_in_a_field_for_numbers_is_not_taken_in_silence() -> None:
+    app = load_app(snapshot=FREE)
+    async with app.run_test(size=SIZE) as pilot:
+        backend = await opened(pilot, *DOWN["clients"], "t")
+        assert [n.message for n in app._notifications] == ["“t” is no part of clients: only 0 to 9 can be typed here"]
+        await pilot.press("5", "z")
+        assert "“z” is no part of clients" in [n.message for n in app._notifications][-1]
+        assert setup_of(app).clients == 5
+        await pilot.press("down", "t")
+        assert [n.message for n in app._notifications][-1] == "“t” is no part of device: ← → change it"
+        assert isinstance(app.screen, LoadScreen)
+        assert backend.supervisors == []
