@@ -191,8 +191,14 @@ def print_suspects(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> in
         events = _events(node, options.since)
         if not isinstance(events, api.Events):
             return events
-        found = [told[0] for told in events.told() if told is not None and told[0].kind == "fatal_fault"]
-    ranking = rank(sorted(found, key=lambda event: event.time or 0.0))
+        found: list[Event] = []
+        users: dict[int | None, str | None] = {}
+        for event, _ in filter(None, events.told()):
+            if event.kind == "fatal_fault":
+                found.append(event)
+            elif event.user is not None and event.uid is not None:
+                users[event.uid] = event.user
+    ranking = rank(sorted(found, key=lambda event: event.time or 0.0), users)
     if options.json:
         print_json(SUSPECTS, ranking)
         return ExitStatus.DONE

@@ -174,6 +174,7 @@ def test_the_drill_of_a_fault_teaches_whom_not_to_believe(capsys):
     said = json.loads(out)
     assert (status, said["faults"], said["tied"]) == (0, 2, 1)
     assert (said["suspects"][0]["user"], said["suspects"][0]["named"]) == ("alice", 0)
+    assert {each["user"] for each in said["suspects"]} == {"alice", "bob", "carol", "dave"}, "by what other events tell"
     assert said["text"].startswith("In 1 to 2 of 2 faults: alice, python train.py")
 
 
