@@ -165,7 +165,7 @@ run = ["ps", "-L", "-p", "{client.pid}"]
 """
 DONE = (
     View("limit-set", ("l", "~before Apply", '"50', "enter", "tab", "enter", "~✓|✗"), settle=1),
-    View("server-started", ("S", "~before Apply", '"root', "enter", "tab", "enter", "~✓|✗"), settle=1),
+    View("server-refused", ("S", "~before Apply", '"root', "~✗"), settle=1),
     View("terminated", ("t", "~Cancel", "tab", "enter", "~✓|✗"), settle=1),
     View("killed", ("j", "j", "K", "~Cancel", "tab", "enter", "~✓|✗"), settle=1),
     View("terminated-overview", settle=2),
@@ -196,7 +196,7 @@ STATIC = (
     View("static-overview"),
     View("partitions", ("P",), page=USUAL, settle=1.5),
     View("partition-add", ("P", "S"), settle=1.5),
-    View("partition-remove", ("P", "x"), settle=1.5),
+    View("partition-remove", ("P", "j", "j", "j", "x"), settle=1.5),
     View("static-details", ("enter",)),
 )
 V3 = (
@@ -206,7 +206,7 @@ V3 = (
     View("namespace-server", ("P", "S"), settle=1.5),
     View("namespace-partition", ("P", "P"), settle=1.5),
     View("namespace-limits", ("P", "l"), settle=1.5),
-    View("namespace-delete", ("P", "j", "x"), settle=1.5),
+    View("namespace-delete", ("P", "j", "j", "j", "x"), settle=1.5),
     View("namespace-terminate", ("P", "j", "j", "t"), settle=1.5),
     View("v3-details", ("enter",)),
 )
