@@ -58,7 +58,7 @@ class FleetApp(TypedApp[int]):
     TITLE = "mpstui fleet"
     ENABLE_COMMAND_PALETTE = False
     CSS = """
-    #summary { height: 1; padding: 0 1; text-style: bold; }
+    #summary { height: auto; max-height: 2; padding: 0 1; text-style: bold; }
     #trouble { height: auto; max-height: 5; padding: 0 1; color: $error; display: none; }
     #filter { display: none; border: none; height: 1; padding: 0 1; }
     #nodes { height: 1fr; scrollbar-size-horizontal: 0; }
