@@ -50,7 +50,7 @@ def files(pipe_dir: Path) -> set[str]:
     return {path.name for path in pipe_dir.iterdir() if "simulated" not in path.name} - {FILE}
 
 
-def control_of(spec: DaemonSpec, deadline: float = 5.0) -> MpsControl:
+def control_of(spec: DaemonSpec, deadline: float = 120.0) -> MpsControl:
     return MpsControl(ControlChannel(spec.pipe_dir, BINARY, deadline=deadline))
 
 
@@ -157,7 +157,7 @@ def script(place: Path, text: str) -> tuple[str, ...]:
 
 
 async def refused(
-    place: Path, audit: AuditLog, binary: tuple[str, ...] = BINARY, deadline: float = 30.0, **fields: object
+    place: Path, audit: AuditLog, binary: tuple[str, ...] = BINARY, deadline: float = 120.0, **fields: object
 ) -> Started:
     result = await start(spec_in(place, **fields), binary, audit, deadline=deadline)
     assert not result.done

@@ -364,7 +364,9 @@ async def test_to_write_the_screen_anew_waits_for_nothing() -> None:
     async with app.run_test(size=SIZE) as pilot:
         row = app.overview.clients.cursor_index
         type_at_once(pilot, "ctrl+z", "j", "ctrl+l")
-        await until(pilot, lambda: bool(told))
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert (told, app.typeahead.busy) == (["redraw"], True)
         assert app.overview.clients.cursor_index == row, "the key before it still waits"
         opened.set()
 
@@ -380,7 +382,9 @@ async def test_it_waits_for_nothing_where_a_dialog_is_in_front(key: str) -> None
         await app.push_screen(HelpScreen())
         app.run_worker(opened.wait(), group=OPENING)
         type_at_once(pilot, "j", key)
-        await until(pilot, lambda: bool(told))
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert (told, app.typeahead.busy) == (["redraw"], True)
         opened.set()
 
 

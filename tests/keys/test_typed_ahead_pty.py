@@ -102,7 +102,7 @@ def all_symbols() -> Iterator[str]:
         yield SYMBOLS[at:] + SYMBOLS[:at]
 
 
-@pytest.mark.timeout(14400 if ALL else 180)
+@pytest.mark.timeout(14400 if ALL else 900)
 @pytest.mark.parametrize(
     ("node", "base"),
     [*(("", base) for base in SCREENS), *((node, base) for node in OTHERS for base in OTHERS[node] if ALL)],

@@ -146,8 +146,7 @@ async def test_a_second_terminate_is_found_out_and_explained(usual_deadline, wat
     await watched.until(lambda d: [c for c in d.clients() if c.state == "TERMINATED"])
     again = await asyncio.to_thread(watched.session, command)
     try:
-        daemon = await watched.until(lambda d: d.health == "blocked")
-        assert str(client.pid) in daemon.health_detail
+        daemon = await watched.until(lambda d: d.health == "blocked" and str(client.pid) in d.health_detail)
         assert pids(daemon) == {client.pid}
     finally:
         client.kill()

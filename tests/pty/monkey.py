@@ -241,7 +241,7 @@ class Monkey:
         while mark not in terminal.bytes:
             if terminal.process.poll() is not None or process_state(pid) in {"Z", None}:
                 return ""
-            if time.monotonic() - asked > 3 * PATIENCE:
+            if time.monotonic() - asked > 5 * PATIENCE:
                 raise Defect(self._story(f"no frame was told; the program is {process_state(pid)}\n{terminal.text}"))
             terminal.read(0.05)
             if process_state(pid) == "T":  # a key has stopped it late, or the palette's Suspend has

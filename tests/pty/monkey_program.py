@@ -30,7 +30,7 @@ from mpstui.ui.app import MpsTuiApp
 
 MARK = "\x1b]7777;frame\x07"
 PATIENCE = 60.0
-"""Seconds after which a screen that has still something to paint is taken never to paint it."""
+"""Seconds after which a screen that has still the same to paint is taken never to paint it."""
 
 
 def _has_to_do(widget: Widget) -> bool:
@@ -73,14 +73,16 @@ class Teller:
             self.task = asyncio.create_task(self.tell())
 
     async def tell(self) -> None:
-        end = time.monotonic() + PATIENCE
-        quiet = 0
+        since, left, quiet = time.monotonic(), "", 0
         while quiet < 20:  # a key can be on its way from its thread, a message between two widgets
             await asyncio.sleep(0.005)
             if self.app._exit or not self.app.screen_stack:
                 return
-            quiet = quiet + 1 if not left_to_do(self.app) else 0
-            if time.monotonic() > end:
+            before, left = left, left_to_do(self.app)
+            quiet = 0 if left else quiet + 1
+            if left != before:
+                since = time.monotonic()
+            elif left and time.monotonic() - since > PATIENCE:
                 break
         app, screen = self.app, self.app.screen
         update = screen._compositor.render_update(full=True, screen_stack=app._background_screens)
@@ -89,7 +91,7 @@ class Teller:
             "lines": app.size.height,
             "sequence": update.render_segments(app.console).replace("\n", ""),
             "screens": str(app.screen_stack),
-            "stuck": left_to_do(app),
+            "stuck": left,
         }
         self.ask.unlink()
         draft = self.frame.with_suffix(".draft")
