@@ -186,9 +186,10 @@ if _Compositor is not None:
             if places is not before:
                 for name in _MADE_OF_PLACES:
                     setattr(self, name, None)
-                if not self._asked and self.root.is_running and _seen(places) != _seen(self._on_screen):
+                root = self.root  # None before the first layout
+                if root is not None and not self._asked and root.is_running and _seen(places) != _seen(self._on_screen):
                     self._asked = True
-                    self.root.call_later(self.root.refresh, repaint=False, layout=True)
+                    root.call_later(root.refresh, repaint=False, layout=True)
             return places
 
         def render_update(self, *args: Any, **options: Any) -> Any:

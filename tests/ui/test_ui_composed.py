@@ -118,6 +118,12 @@ async def test_what_has_gone_is_painted_over_also_while_its_layout_is_waited_for
         assert not paper.missing()
 
 
+async def test_nothing_is_anywhere_before_the_first_layout() -> None:
+    app = make_app(one_daemon())
+    async with app.run_test(size=SIZE):
+        assert type(app.screen._compositor)().full_map == {}
+
+
 async def test_the_place_of_a_notification_is_put_right_without_a_key() -> None:
     """While it stands there, and when it has gone."""
     app = make_app(one_daemon())
