@@ -67,7 +67,7 @@ _FILTER = 500
 _THREADS, _MEMORY = "act('set_active_thread_percentage')", "act('set_pinned_mem_limit')"
 _NEAR: Final[Mapping[str, Mapping[str, int]]] = {
     "clients": {_THREADS: 5, "users_of": 5, "order": 5, "group": 4},
-    "devices": {_THREADS: 5, _MEMORY: 5, "open": 6},
+    "devices": {_THREADS: 5, _MEMORY: 5, "open": 6, "trouble('activity')": 4},
     "limits": {_THREADS: 5, _MEMORY: 5, "act('set_client_priority')": 5, "open": 5},
     "servers": {_THREADS: 5, _MEMORY: 5, "act('start_server')": 5, "act('shutdown_server')": 5, "open": 5},
     "events": {"trouble('events')": 6, "open": 5},

@@ -230,7 +230,10 @@ async def test_stop_one_restart_and_stop_all():
     app = load_app(snapshot=FREE)
     async with app.run_test(size=SIZE) as pilot:
         supervisor = await running(pilot)
-        await pilot.press("j", "x")
+        await pilot.press("tab", "x", "R")
+        assert supervisor.calls == [], "from the form nobody looks at the cursor of the clients"
+        assert "Tab goes to the clients first" in [n.message for n in app._notifications]
+        await pilot.press("tab", "j", "x")
         await until(pilot, lambda: ("stop", (2,)) in supervisor.calls)
         await pilot.press("j", "R")
         await until(pilot, lambda: ("restart", 3, None, 132) in supervisor.calls)

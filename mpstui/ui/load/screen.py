@@ -215,7 +215,8 @@ class LoadScreen(SideScreen):
     def hints(self) -> list[KeyHint]:
         in_fields, row = self.fields.has_focus_within, self.bars.cursor_row
         mark, verdict, _ = self._verdict()
-        nobody = unless(row, "no client runs here")
+        tab = self.k("load.other", "Tab")  # who is stopped is seen: at 80 columns the clients are behind the form
+        nobody = unless(row, "no client runs here") or unless(not in_fields, f"{tab} goes to the clients first")
         over = nobody or unless(row and not row.report.over, "this client has ended")
         fixed = over or unless(row and row.spec.mps, "without MPS there is no share")
         stopped = nobody or unless(row and not row.stopped, "this client was stopped")
@@ -234,7 +235,7 @@ class LoadScreen(SideScreen):
             KeyHint(self.k("load.stop_all", "X"), "Stop all", "stop_all", 7, unless(self.session.live, _NONE_RUNS)),
             *([KeyHint(self.k("load.fault", "J"), "Fault", "fault", 6)] if faulty else []),
             KeyHint(self.k("load.limit", "l"), "Server's threads", "limit", 3, unless(self._answers, _NO_ANSWER)),
-            KeyHint(self.k("load.other", "Tab"), "Clients" if in_fields else "Fields", "other", 7),
+            KeyHint(tab, "Clients" if in_fields else "Fields", "other", 7),
         ]
 
     # Layout.

@@ -75,6 +75,7 @@ class WithTrouble(StyledScreen):
             *([KeyHint(key("users", "W"), "Waiting", "trouble('users')", 7)] if waiting else []),
             KeyHint(key("blast", "b"), "Blast radius", "trouble('blast')", 3, unless(clients, "there is no client")),
             KeyHint(key("events", "E"), "Events", "trouble('events')", 2),
+            KeyHint(key("activity", "a"), "Activity", "trouble('activity')", 2),
             KeyHint(key("problems", "D"), "Problems", "trouble('problems')", 7 if snapshot.problems else 2),
         ]
 
