@@ -261,7 +261,7 @@ async def test_read_only_dims_all_actions_says_why_and_opens_nothing() -> None:
     app = make_app(one_daemon(), read_only=True)
     async with app.run_test(size=SIZE) as pilot:
         assert "READ-ONLY" in text_of(app)
-        off = [text.strip() for text, style in app.overview.keys.lines(300, 1)[0] if style == "key-off"]
+        off = [text.strip() for text, style in app.overview.keys.lines(400, 1)[0] if style == "key-off"]
         assert [hint for hint in off if hint in {a.title for a in CHOSEN}] == [a.title for a in CHOSEN]
         for action in CHOSEN:
             await press(pilot, action.key)
