@@ -583,7 +583,8 @@ def _who(thing: Any, view: View) -> Iterable[Fact]:
 
 
 def _user_cell(thing: Any, view: View, cells: int) -> Line:
-    return ((thing.user or (UNKNOWN if thing.uid is None else str(thing.uid)), "user"),)
+    number = UNKNOWN if thing.uid is None else "root" if thing.uid == 0 else str(thing.uid)
+    return ((thing.user or number, "user"),)
 
 
 def _age_cell(thing: Any, view: View, cells: int) -> Line:

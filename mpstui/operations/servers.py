@@ -12,7 +12,7 @@ from mpstui.control.answer import Outcome
 from mpstui.control.channel import patience
 from mpstui.core.cells import client_line, told_to_end
 from mpstui.core.model import Client, Daemon, ProcessKey, Server, Snapshot
-from mpstui.core.text import UNKNOWN, plural
+from mpstui.core.text import UNKNOWN, owner, plural
 from mpstui.observe.poll import Need
 from mpstui.operations.check import Refused, find_server, parse_uid
 from mpstui.operations.limits import failed
@@ -51,7 +51,9 @@ class StartServer(Operation):
         facts = (("user", f"{request.value.strip()} (UID {uid})"), ("running", str(len(daemon.servers))))
         warnings: tuple[str, ...] = ()
         if same := next((s for s in daemon.servers if s.uid == uid), None):
-            raise Refused(f"server {same.pid} of UID {uid} is running already", ExitStatus.REFUSED_BY_SAFETY_RULE)
+            raise Refused(
+                f"server {same.pid} of {owner(same.user, uid)} is running already", ExitStatus.REFUSED_BY_SAFETY_RULE
+            )
         if daemon.servers:
             warnings = (
                 "a server of another user waits until the present one has no clients, and its clients wait with it",
