@@ -70,7 +70,7 @@ screenshots: $(VENV)/.ready-dev
 	$(BIN)/python scripts/screenshots.py
 	$(BIN)/python scripts/animation.py
 
-# Every screen and dialog in four sizes, on sheets to look at; half an hour. SCREENS=plan makes those with that in their names.
+# Every screen and dialog in four sizes, on sheets to look at; one to two hours. SCREENS=plan makes those with that in their names.
 screens: $(VENV)/.ready-dev
 	$(PIP) install -q -c constraints.txt -e '.[dev,screenshots]'
 	$(BIN)/python scripts/screenshots.py --all build/screens --only '$(SCREENS)'
