@@ -119,3 +119,29 @@ def test_right_before_a_signal_it_is_asked_again_whose_the_process_is(
     process = SimpleNamespace(key=ProcessKey(7, 7), uids=lambda: uids)
     said = guard(process)  # type: ignore[arg-type]
     assert said is None if why is None else why in str(said)
+
+
+@pytest.mark.parametrize(
+    ("later", "has_servers_there", "changed"),
+    [
+        ((1, 2, 3, 3, 4, 5), False, False),
+        ((1, 2, 9, 9, 4, 5), False, True),
+        ((1, 2, 9, 9, 4, 5), True, False),
+        ((1, 2, 9, 9, 4, 9), True, True),
+        ((1, 2, 9, 9, 9, 5), True, True),
+        ((1, 9, 3, 3, 4, 5), True, True),
+        ((9, 2, 3, 3, 4, 5), True, True),
+        ((), True, True),
+    ],
+)
+def test_a_daemon_that_removes_its_servers_directories_has_not_exchanged_its_own(
+    later: tuple[int, ...], has_servers_there: bool, changed: bool
+) -> None:
+    """Of a directory that others may write to: device, inode, its two times, and a socket's inode and time."""
+    asked, now = ROOT._replace(stamp=(1, 2, 3, 3, 4, 5)), ROOT._replace(stamp=later)
+    guard = Guard(Path("/p"), asked, lambda path: now, has_servers_there=has_servers_there)
+    process = SimpleNamespace(key=ProcessKey(7, 7), uids=lambda: {0})
+    said = guard(process)  # type: ignore[arg-type]
+    assert said == (
+        "somebody has changed the daemon's directory meanwhile, so who has answered is not known" * changed or None
+    )

@@ -28,6 +28,11 @@ class Speaker(NamedTuple):
     times, and inode and time of each socket, so that it changes with everything that is put there. Empty for any
     other."""
 
+    @property
+    def without_times(self) -> Speaker:
+        """Without the directory's own times, which change with each file that the daemon makes there."""
+        return self._replace(stamp=self.stamp[:2] + self.stamp[4:])
+
 
 NOBODY: Final = Speaker()
 
@@ -55,14 +60,9 @@ class Meant(NamedTuple):
                 return f"now it is {now.why}, and whose it was when it was asked about was not known"
             return f"now it is {now.why}, and when it was asked about it was {asked.why}"
         looked = asked.uid is None or (asked.stamp and now.stamp)  # of nobody's one knows nothing else
-        if looked and _things(asked.stamp) != _things(now.stamp):
+        if looked and asked.without_times.stamp != now.without_times.stamp:
             return "its directory or its sockets are other ones than when it was asked about"
         return None
-
-
-def _things(stamp: tuple[int, ...]) -> tuple[int, ...]:
-    """Without the directory's own times, which change with each file that the daemon makes there."""
-    return stamp[:2] + stamp[4:]
 
 
 def may_signal(speaker: Speaker, uids: Collection[int]) -> bool:

@@ -404,7 +404,7 @@ class StopDaemon(Operation):
         of_v3 = daemon.named_servers
         if not request.force and not of_v3:
             return await _stop(work, daemon, limit, None)
-        guard = await Guard.begin(daemon.pipe_dir, work.find_speaker)
+        guard = await Guard.begin(daemon.pipe_dir, work.find_speaker, has_servers_there=of_v3)
         try:
             if of_v3:
                 return await _stop_v3(work, daemon, limit, guard)

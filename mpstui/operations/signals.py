@@ -19,17 +19,33 @@ class Guard:
     answers why that one may not be signalled; None where it may."""
 
     def __init__(
-        self, pipe_dir: Path, speaker: Speaker, find: Callable[[Path], Speaker], named: int | None = None
+        self,
+        pipe_dir: Path,
+        speaker: Speaker,
+        find: Callable[[Path], Speaker],
+        named: int | None = None,
+        *,
+        has_servers_there: bool = False,
     ) -> None:
+        """``has_servers_there``: the daemon itself makes and removes its servers' directories in its own meanwhile."""
         self.speaker = speaker
+        self._has_servers_there = has_servers_there
         self._pipe_dir = pipe_dir
         self._find = find
         self._named = named
 
     @classmethod
-    async def begin(cls, pipe_dir: Path, find: Callable[[Path], Speaker], named: int | None = None) -> Guard:
+    async def begin(
+        cls,
+        pipe_dir: Path,
+        find: Callable[[Path], Speaker],
+        named: int | None = None,
+        *,
+        has_servers_there: bool = False,
+    ) -> Guard:
         """``named`` is the user whose process it is, as the admin has typed: that one is enough without the daemon."""
-        return cls(pipe_dir, await asyncio.to_thread(steady_speaker, pipe_dir, find), find, named)
+        speaker = await asyncio.to_thread(steady_speaker, pipe_dir, find)
+        return cls(pipe_dir, speaker, find, named, has_servers_there=has_servers_there)
 
     def __call__(self, process: PidFd) -> str | None:
         uids = process.uids()
@@ -40,7 +56,10 @@ class Guard:
         owner = " and ".join(user_name(uid) for uid in sorted(uids))
         if not may_signal(self.speaker, uids):
             return why_not(self.speaker, process.key.pid, owner)
-        if self._find(self._pipe_dir) != self.speaker:
+        before, now = self.speaker, self._find(self._pipe_dir)
+        if self._has_servers_there:
+            before, now = before.without_times, now.without_times
+        if now != before:
             return "somebody has changed the daemon's directory meanwhile, so who has answered is not known"
         return None
 

@@ -360,7 +360,8 @@ def _gone(node: SimNode, stopped: Run) -> None:
 
 
 def test_stop_deletes_servers_without_clients_and_others_by_force(v3: SimNode, mpstui: Mpstui) -> None:
-    """-q is never sent: to an older binary it means something else."""
+    """-q is never sent: to an older binary it means something else. Made by the daemon itself, the directory is open to
+    others; the daemon removes its servers' directories from it meanwhile."""
     at = ("--pipe-dir", v3.pipe_dir)
     for name in ("idle", "busy"):
         v3.call("server", "create", name, "--uid=0")
@@ -373,7 +374,9 @@ def test_stop_deletes_servers_without_clients_and_others_by_force(v3: SimNode, m
     assert "(idle, busy)" in asked.err
     assert mpstui("--read-only", "daemon", "stop", "--yes", *at).status == 6
     assert len(daemon(mpstui, v3)["servers"]) == 2
-    _gone(v3, mpstui("daemon", "stop", "--timeout", "0", "--yes", *at))
+    v3.pipe_dir.chmod(0o777)  # as a simulated node it is believed no more, and is taken for a real one
+    binary = {"MPSTUI_CONTROL_BINARY": BINARY, "MPSTUI_SIM_DRIVER": "615"}
+    _gone(v3, mpstui("daemon", "stop", "--timeout", "0", "--yes", *at, **binary))
     calls = [line.partition("Call:")[2] for line in log(v3).splitlines() if "Call:" in line]
     assert calls[2:] == ["server delete idle --force", "server delete busy --force"]
     assert "Cmd:" not in log(v3)
