@@ -267,9 +267,10 @@ class Overview(WithPast, WithTrouble, Ground):
         if snapshot is not None and daemon is not None and not daemon.explained:
             self.limits.show(snapshot, daemon)
             self.servers.show(snapshot, daemon, with_limits="limits" not in shown)
-            meant, at = self.clients.targets(), self.clients.cursor
+            meant, at, aimed = self.clients.targets(), self.clients.cursor, bool(self.clients.in_view)
             self.clients.show(snapshot, daemon, self._host.load_keys, self._host.history.clients)
-            self.stale.watch(meant, daemon, moved=not self.clients.chosen and self.clients.cursor != at)
+            moved = not self.clients.in_view and (aimed or self.clients.cursor != at)
+            self.stale.watch(meant, daemon, moved=moved)
         if "condition" in shown:
             self.condition.show(snapshot, daemon)
         self._show_keys()
@@ -467,7 +468,7 @@ class Overview(WithPast, WithTrouble, Ground):
     def _aims(self) -> bool:
         """Whether it is seen whom a key for clients is for."""
         shown = self._plan is not None and "clients" in self._plan.heights
-        return shown and (bool(self.clients.chosen) or self.focused is self.clients)
+        return shown and (bool(self.clients.in_view) or self.focused is self.clients)
 
     @opens
     def action_own(self, number: int) -> None:
@@ -875,7 +876,8 @@ class Overview(WithPast, WithTrouble, Ground):
             self.close_time()
             return
         editing = self._filter is not None and bool(self._filter.display)
-        if not editing and self.clients.clear_chosen():
+        if not editing and self.clients.in_view:
+            self.clients.clear_chosen()
             return
         if not (editing or self.clients.search or self.clients.filter) and self.back_to_now():
             return

@@ -132,6 +132,20 @@ async def test_choosing_several_all_of_a_filter_and_none() -> None:
         assert len(table.chosen) == len(table.rows) == 8
         await press(pilot, "asterisk")
         assert table.chosen == frozenset()
+        await press(pilot, "escape", "v")
+        marked = table.targets()
+        await press(pilot, "slash", *"zzz", "enter")
+        assert (table.targets(), table.chosen) == ((), frozenset(marked)), "no key is for whom the filter hides"
+        await press(pilot, "escape")
+        assert table.targets() == marked, "as soon as they are seen again"
+        app.overview.show_view("user", "bob")
+        await press(pilot, "j")
+        assert (table.targets(), table.cursor_row.user) == ((table.cursor_row.key,), "bob")
+        assert "✓ 0 chosen, 1 hidden by the filter" in text_of(app)
+        await press(pilot, "2", "t")
+        assert app.screen is app.overview, "nobody is seen to be chosen"
+        await press(pilot, "4", "escape", "escape")
+        assert (table.chosen, table.filter.text) == (frozenset(), "")
 
 
 async def test_the_filter_is_live_shows_how_many_and_is_cleared_by_escape() -> None:

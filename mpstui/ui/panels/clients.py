@@ -216,9 +216,14 @@ class ClientsPanel(TablePanel[Client | Group]):
     def targets(self) -> tuple[ProcessKey, ...]:
         """The chosen clients in the order of the daemon, or the one under the cursor; on the line of a group all of it
         that the filter leaves, each of whom the question names."""
-        if self.chosen:
-            return tuple(client.key for client in self._all if client.key in self.chosen)
-        return tuple(client.key for client in self._under_cursor())
+        return self.in_view or tuple(client.key for client in self._under_cursor())
+
+    @property
+    def in_view(self) -> tuple[ProcessKey, ...]:
+        """Those of the chosen ones that the filter leaves: no key is for one that it hides, who is chosen again as soon
+        as it is seen again."""
+        left = self.chosen.intersection(client.key for client in self._left) if self.chosen else self.chosen
+        return tuple(client.key for client in self._all if client.key in left) if left else ()
 
     def _under_cursor(self) -> Sequence[Client]:
         row = self.cursor_row
@@ -298,11 +303,9 @@ class ClientsPanel(TablePanel[Client | Group]):
     def end_filter(self) -> None:
         self._anchor = None
 
-    def clear_chosen(self) -> bool:
-        """Choose nothing; whether anything was chosen."""
-        had = bool(self.chosen)
+    def clear_chosen(self) -> None:
+        """Choose nothing, of those that the filter hides neither."""
         self._choose(frozenset())
-        return had
 
     def _choose(self, keys: frozenset[ProcessKey]) -> None:
         if keys != self.chosen:
@@ -357,7 +360,9 @@ class ClientsPanel(TablePanel[Client | Group]):
     def title(self) -> Line:
         total = len(self._all)
         text = f" {len(self._left)}/{total}" if self.filter else f" {total}" if total or self._known else f" {UNKNOWN}"
-        chosen: Line = ((f"  ✓ {len(self.chosen)} chosen", "chosen"),) if self.chosen else ()
+        seen = len(self.in_view)
+        hidden = f", {len(self.chosen) - seen} hidden by the filter" if len(self.chosen) > seen else ""
+        chosen: Line = ((f"  ✓ {seen} chosen{hidden}", "chosen"),) if self.chosen else ()
         return ((self.TITLE, "title"), (text, "accent" if self.filter else "dim"), *self._by, *self._order, *chosen)
 
     @property
@@ -391,7 +396,7 @@ class ClientsPanel(TablePanel[Client | Group]):
         for it."""
         total, text = len(self._all), (self.search or self.filter).text
         complaint = self.filter.complaint() or self.search.complaint()
-        told = [(f"✓ {len(self.chosen)}", "chosen")] if self.chosen else []
+        told = [(f"✓ {seen}", "chosen")] if (seen := len(self.in_view)) else []
         if complaint:
             told.append((f"▲ {printable(text)}", "warn"))
         elif self.search:
@@ -405,7 +410,7 @@ class ClientsPanel(TablePanel[Client | Group]):
         if not told:
             return ((str(total), "dim"),) if len(str(total)) <= free and self._known else ()
         line = _apart(told)
-        if len(told) == 1 and self.chosen and width_of(line) + len(" chosen") <= free:
+        if len(told) == 1 and seen and width_of(line) + len(" chosen") <= free:
             line = (*line, (" chosen", "chosen"))
         room = free if free >= _BRIEF else most
         counted = _apart([(text.partition(" /")[0], style) for text, style in told])
