@@ -237,7 +237,9 @@ class Overview(WithPast, WithTrouble, Ground):
         panels, zoomed = self._host.remembered("panels"), self._host.remembered("zoomed")
         if isinstance(panels, dict):
             self._shown = {name: shown for name, shown in panels.items() if name in PANELS and isinstance(shown, bool)}
-        self._zoomed = zoomed is True
+        self._zoomed = zoomed is True or zoomed in PANELS
+        if isinstance(zoomed, str) and zoomed in PANELS:
+            self.set_focus(self.query_one(f"#{zoomed}"), scroll_visible=False)
         self._recall_clients()
         if isinstance(window := self._host.remembered("window"), int):
             self.devices.set_window(window)
@@ -657,7 +659,8 @@ class Overview(WithPast, WithTrouble, Ground):
 
     def _remember(self) -> None:
         self._host.remember("panels", dict(self._shown))
-        self._host.remember("zoomed", self._zoomed)
+        panel = self.focused.id if isinstance(self.focused, Panel) else self._left
+        self._host.remember("zoomed", self._zoomed and (panel or True))
 
     def action_daemon(self, step: int) -> None:
         if self._snapshot is None or len(self._snapshot.daemons) < 2:

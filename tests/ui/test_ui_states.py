@@ -276,7 +276,17 @@ async def test_the_layout_is_there_again_at_the_next_start() -> None:
             if not start:
                 await pilot.press("2", "1", "1")
     assert memory == {"panels": {"limits": True, "devices": False}, "zoomed": False}
-    for nonsense in ({"panels": [1], "zoomed": 3}, {"panels": {"limits": "yes", "x": True}, "zoomed": "z"}):
+    for digit, panel in ("1", "devices"), ("3", "servers"):
+        memory = Memory()
+        for start in range(2):
+            app = make_app(one_daemon(), memory=memory)
+            async with app.run_test(size=(80, 24)) as pilot:
+                if not start:
+                    await pilot.press(digit, "z")
+                await pilot.pause()
+                assert [each.id for each in app.overview.query("Panel") if each.display] == [panel]
+                assert app.focused.id == panel
+    for nonsense in ({"panels": [1], "zoomed": 3}, {"panels": {"limits": "yes", "x": True}, "zoomed": ["z"]}):
         app = make_app(one_daemon(), memory=Memory(nonsense))
         async with app.run_test(size=(80, 24)) as pilot:
             await pilot.pause()
@@ -442,7 +452,7 @@ async def test_whatever_is_painted_on_whatever_band_can_be_read() -> None:
 
 async def test_what_does_nothing_now_is_in_brackets_and_where_the_keys_go_is_a_sign() -> None:
     app = make_app(one_daemon(), read_only=True)
-    async with app.run_test(size=(200, 60)) as pilot:
+    async with app.run_test(size=(240, 60)) as pilot:
         last = text_of(app).splitlines()[-1]
         assert "(t Terminate)" in last
         assert " / Filter " in last
