@@ -129,9 +129,14 @@ def test_who_could_have_put_it_there_decides(arrangement: str, stranger: Strange
     assert [place for place in places if is_simulated(place)] == ([own] if arrangement in STILL_GOOD else [])
 
 
+SHORT = ("MPSTUI_CONTROL_DEADLINE", "1")
+"""A control binary that this machine has waits in vain for a daemon that never answers."""
+
+
 def test_the_daemon_of_whoever_left_a_marker_is_found(
     forged: Path, daemon: int, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv(*SHORT)
     monkeypatch.setattr("mpstui.observe.discovery._PLACES_LIMIT", 10_000)  # root's, which come first, may be many here
     cli.main(["status", "--json"])
 
@@ -152,7 +157,10 @@ def test_what_the_marker_says_is_shown_as_its_owner_s_claim(stranger: Stranger, 
     assert said in place.detail
 
 
-def test_none_of_what_stands_beside_it_is_shown(forged: Path, daemon: int, capfd: pytest.CaptureFixture[str]) -> None:
+def test_none_of_what_stands_beside_it_is_shown(
+    forged: Path, daemon: int, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(*SHORT)
     cli.main(["status", "--json", "--pipe-dir", os.fspath(forged)])
     cli.main(["status", "--pipe-dir", os.fspath(forged)])
 
