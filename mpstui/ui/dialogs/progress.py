@@ -241,6 +241,8 @@ class ActionDialog(ProgressDialog):
         raise NotImplementedError
 
     def pressed(self, button: str) -> None:
+        if self.state == "ended" and self.ASKS_AGAIN:
+            self.asked = self.snapshot  # another yes, after the outcome, to what is shown by now
         self.sent = request = self.request()
         self.begin(lambda progress: self._execute(request, progress))
 
