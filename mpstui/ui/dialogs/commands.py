@@ -125,8 +125,8 @@ class ActionCommands(Provider):
         if begun is not None and rest:
             yield Typed(first, f"“{rest}” is not understood: “{begun}” takes nothing more")
         else:
-            hint = f"did you mean {' or '.join(near)}? " if near else ""
-            yield Typed(query, f"no command is called so; {hint}without a word all are listed")
+            hint = f"; did you mean {' or '.join(near)}?" if near else "."
+            yield Typed(query, f"no command is called so{hint} Without a word all are listed")
 
     def commands(self) -> Iterator[Command]:
         """All entries: actions first, then the keys of the screen, then the themes."""
