@@ -865,6 +865,9 @@ class Overview(WithPast, WithTrouble, Ground):
         if self._filter is not None:
             self._filter.display = False
         self.clients.end_filter()
+        typed = self.clients.search if self._finding else self.clients.filter
+        if (why := typed.complaint()) and self.clients.rows:  # where rows are left no line of theirs says it
+            self.app.notify(why, title="Find" if self._finding else "Filter", severity="warning", markup=False)
         self._keep_filter()
         shown = self._plan is not None and "clients" in self._plan.heights
         self.set_focus(self.clients if shown else None, scroll_visible=False)

@@ -405,6 +405,12 @@ async def test_a_field_that_does_not_exist_is_said_and_what_may_stand_there() ->
         assert "no field “usr”; did you mean user:?" in text_of(app)
         await press(pilot, "escape", "slash", *"user:bob")
         assert "no field" not in text_of(app)
+        await press(pilot, "enter", "escape")
+        assert not app._notifications
+        await pilot.resize_terminal(80, 24)
+        await press(pilot, "slash", *"mem>abc", "enter")
+        assert len(app.overview.clients.rows) == 46
+        assert [each.message for each in app._notifications] == ["“mem>abc”: write it as mem>4G"]
 
 
 async def test_a_question_mark_is_help_where_text_is_typed_too() -> None:
