@@ -69,6 +69,8 @@ class Filter(Generic[T]):
         self._bounds: list[tuple[bool, Field[T], Callable[[float, float], bool], float]] = []
         """Whether it is wanted, the field, how it is compared, and with what."""
         self._trouble = ""
+        """What is wrong with a term that can be nothing but a comparison: it leaves nothing, as what is chosen by a
+        filter is acted on."""
         for word in text.split():
             wanted, term = not word.startswith("!"), word.removeprefix("!")
             if not self._compare(wanted, term):
@@ -86,7 +88,7 @@ class Filter(Generic[T]):
 
     def _compare(self, wanted: bool, term: str) -> bool:
         """Take a term like ``mem>4G``; whether it is one. A field that does not exist is complained about; one that is
-        no number, or a number that is none, too."""
+        no number, or a number that is none, too, and leaves nothing."""
         found = _COMPARED.fullmatch(term)
         if found is None:
             return False
@@ -105,9 +107,8 @@ class Filter(Generic[T]):
             return True
         value = read(text) if read is not None else None
         if value is None:
-            if text:
-                what = f"write it as {name}{sign}{example}" if read is not None else f"{name} is no number"
-                self._trouble = f"“{printable(term, 30)}”: {what}"
+            what = f"write it as {name}{sign}{example}" if read is not None else f"{name} is no number"
+            self._trouble = f"“{printable(term, 30)}”: {what}"
             return True
         self._bounds.append((wanted, each, _IS[sign], value))
         return True
@@ -137,6 +138,8 @@ class Filter(Generic[T]):
 
     def matches(self, item: T, view: View, line: str | None = None) -> bool:
         """Whether it is shown. Text without a name is looked for in ``line``, where that is given."""
+        if self._trouble:
+            return False
         low = None if line is None or all(name for _, name, _ in self._terms) else line.lower()
         for wanted, name, value in self._terms:
             if name and value.startswith("="):

@@ -160,7 +160,7 @@ def test_lines_take_exactly_their_cells(width: int) -> None:
         ("mem>1500M", 14),
         ("mem<=1.5G  user:alice", 7),
         ("threads<100 gpu:0", 16),
-        ("mem>", 46),
+        ("mem>", 0),
         ("user=alice", 10),
         ("user:=alice", 10),
         ("USER=ALICE cpu=0", 1),
@@ -188,8 +188,23 @@ def test_filter(text: str, expected: int) -> None:
         ("lr=0.1", ""),
     ],
 )
-def test_a_comparison_that_cannot_be_made_is_said(text: str, said: str) -> None:
+def test_a_comparison_that_cannot_be_made_is_said_and_leaves_nothing(text: str, said: str) -> None:
     assert ClientFilter(text).complaint() == said
+    if said:
+        view = View(indices={GPU0: 0, GPU1: 1})
+        assert not any(
+            ClientFilter(each).matches(c, view) for each in (text, f"!{text}", f"a {text}") for c in clients()
+        )
+
+
+def test_a_number_that_is_none_leaves_nothing_in_any_field_that_is_compared() -> None:
+    view, one = View(indices={GPU0: 0, GPU1: 1}), next(iter(clients()))
+    for name in (name for each in CLIENT.fields for name in (each.id, each.word) if name):
+        for sign in ("<", "<=", ">", ">="):
+            for number in ("", "4X", "-1", "1..2", "nan", "∞", ">4G"):
+                bad = ClientFilter(f"{name}{sign}{number}")
+                assert bad.complaint(), bad.text
+                assert not bad.matches(one, view), bad.text
     assert "no field “foo”" in ClientFilter("foo>3").complaint()
 
 

@@ -69,7 +69,7 @@ async def test_kinds_are_marked_one_by_one() -> None:
         ("connected", ["client_connected", "client_connected"]),
         ("!connected !kind:fault since:1h", ["limit_set", "client_refused"]),
         ("[/bad]", []),
-        ("since:never", PLAIN),
+        ("since:never", []),
     ],
 )
 async def test_the_filter_takes_client_kind_time_and_text(typed, left) -> None:
