@@ -312,16 +312,19 @@ class MpsTuiApp(TypedApp[int]):
                 self.notify(str(snapshot.past.note), title=snapshot.past.what, severity="warning", markup=False)
         self.history.take(snapshot)
 
-    def travel(self, how: str, *values: object) -> None:
-        """Move in time; what is typed right behind it is for what is seen then."""
+    def travel(self, how: str, *values: object, done: Callable[[bool], None] = lambda went: None) -> None:
+        """Move in time; what is typed right behind it is for what is seen then. ``done`` is told whether it went."""
         if self.past is None:
             self.notify("No earlier states are kept here.", severity="warning", markup=False)
             return
         self._paused_at = None
-        self.run_worker(self._travel(getattr(self.past, how), *values), group=OPENING, exit_on_error=False)
+        self.run_worker(self._travel(getattr(self.past, how), done, *values), group=OPENING, exit_on_error=False)
 
-    async def _travel(self, move: Callable[..., Awaitable[str | None]], *values: object) -> None:
+    async def _travel(
+        self, move: Callable[..., Awaitable[str | None]], done: Callable[[bool], None], *values: object
+    ) -> None:
         why = await move(*values)
+        done(why is None)
         if why is not None:
             self.notify(why, title="Time", severity="warning", markup=False, timeout=6)
 

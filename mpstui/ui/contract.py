@@ -57,7 +57,7 @@ class Host(Protocol):
 
     def action_quit_app(self) -> None: ...
 
-    def travel(self, how: str, *values: object) -> None:
+    def travel(self, how: str, *values: object, done: Callable[[bool], None] = ...) -> None:
         """Move in time: one of the ways of a ``TimeMachine``."""
 
     def catch_up(self) -> None: ...

@@ -862,12 +862,14 @@ class Overview(WithPast, WithTrouble, Ground):
         self._keep_focus()
 
     def _end_filter(self) -> None:
+        """What is not understood stays to be corrected: its letters would be keys of the table."""
+        typed = self.clients.search if self._finding else self.clients.filter
+        if why := typed.complaint():
+            self.app.notify(why, title="Find" if self._finding else "Filter", severity="warning", markup=False)
+            return
         if self._filter is not None:
             self._filter.display = False
         self.clients.end_filter()
-        typed = self.clients.search if self._finding else self.clients.filter
-        if (why := typed.complaint()) and self.clients.rows:  # where rows are left no line of theirs says it
-            self.app.notify(why, title="Find" if self._finding else "Filter", severity="warning", markup=False)
         self._keep_filter()
         shown = self._plan is not None and "clients" in self._plan.heights
         self.set_focus(self.clients if shown else None, scroll_visible=False)

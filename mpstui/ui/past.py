@@ -165,10 +165,19 @@ class WithPast(StyledScreen):
         return self._time is not None and bool(self._time.display) and self.focused is self._time
 
     def take_time(self, text: str) -> None:
-        """What was typed there."""
-        self.close_time()
+        """What was typed there. A text that is no time stays, and what is typed next takes its place."""
         if text.strip():
-            self._move("jump", text)
+            cast("Host", self.app).travel("jump", text, done=self._time_taken)
+        else:
+            self.close_time()
+
+    def _time_taken(self, went: bool) -> None:
+        if self._time is None or not self._time.display:
+            return
+        if went:
+            self.close_time()
+        else:
+            self._time.action_select_all()
 
     def close_time(self) -> None:
         """The line goes."""

@@ -343,8 +343,16 @@ class ListScreen(SideScreen):
 
     @on(Input.Submitted)
     def _submitted(self, message: Input.Submitted) -> None:
+        if message.input is self.filter and (why := self.filter_trouble):
+            self.app.notify(why, title="Filter", severity="warning", markup=False)
+            return
         message.input.display = False
         self.set_focus(self.panel, scroll_visible=False)
+
+    @property
+    def filter_trouble(self) -> str:
+        """Why the filter is not understood; it stays open then."""
+        return ""
 
     def _set_filter(self, text: str) -> None:
         self.panel.want(text.strip())

@@ -411,9 +411,13 @@ async def test_a_field_that_does_not_exist_is_said_and_what_may_stand_there() ->
         await press(pilot, "slash", *"mem>abc", "enter")
         assert not app.overview.clients.rows, "nobody is there to be chosen by a term that is not understood"
         assert "Esc clears the filter: “mem>abc”: write it as mem>4G" in text_of(app)
-        assert not app._notifications
-        await press(pilot, "escape", "f", *"mem>abc", "enter")
         assert [each.message for each in app._notifications] == ["“mem>abc”: write it as mem>4G"]
+        await press(pilot, *["backspace"] * 3, *"4G", "enter")
+        assert app.overview.clients.filter.text == "mem>4G", "what is typed next corrects it, and is no command"
+        assert app.focused is app.overview.clients
+        await press(pilot, "f", *"mem>abc", "enter")
+        assert [each.title for each in app._notifications] == ["Filter", "Find"]
+        assert app.focused is not app.overview.clients
 
 
 async def test_a_question_mark_is_help_where_text_is_typed_too() -> None:

@@ -37,7 +37,7 @@ class Machine:
 
     async def jump(self, text: str) -> str | None:
         self.asked.append(("jump", text))
-        return f"“{text}” is no time"
+        return None if text == "10m" else f"“{text}” is no time"
 
     async def to_end(self) -> str | None:
         self.asked.append(("end",))
@@ -82,8 +82,12 @@ async def test_the_past_is_said_all_the_time_and_its_keys_move(size) -> None:
         await pilot.press("T", *"25:00", "enter")
         await until(pilot, lambda: said(app, "“25:00” is no time"))
         assert machine.asked == [("jump", "25:00")]
+        assert app.overview.asks_time, "what is typed next corrects it, and is no command"
+        await pilot.press(*"10m", "enter")
+        await until(pilot, lambda: not app.overview.asks_time)
+        assert machine.asked == [("jump", "25:00"), ("jump", "10m")]
         await pilot.press("T", *"12", "escape", "slash", *"a<T", "end", "escape")
-        assert len(machine.asked) == 1
+        assert len(machine.asked) == 2
         assert "T time" in text_of(app)
         await pilot.press("question_mark")
         await until(pilot, lambda: app.screen is not app.overview)

@@ -315,7 +315,7 @@ async def test_a_wrong_field_is_said_and_nothing_starts():
         await pilot.press("enter")
         await pilot.pause()
         assert backend.supervisors == []
-        assert app.focused.id == "fields"
+        assert app.screen.fields.editing
 
 
 async def test_read_only_starts_nothing():

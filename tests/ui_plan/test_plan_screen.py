@@ -161,6 +161,11 @@ async def test_amounts_are_typed_and_what_cannot_be_is_said() -> None:
         assert "would not fit: 2000 alice" in notes(app)
         await typed(pilot, "B")
         assert "no size" in notes(app)
+        await press(pilot, "enter")
+        assert app.screen.fields.editing, "it stays to be corrected, and the reason is told"
+        assert "no size" in next(iter(app._notifications)).message
+        await press(pilot, "backspace", "enter")
+        assert not app.screen.fields.editing
 
 
 async def test_patterns_take_every_character_between_enter_and_enter() -> None:

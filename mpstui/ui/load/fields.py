@@ -186,8 +186,7 @@ class FieldsPanel(Form):
 
     @opens
     def action_open(self) -> None:
-        self.end()
-        self.post_message(self.Started())
+        self.post_message(self.Started())  # a value that is not taken stays to be corrected
 
     # Painting.
 

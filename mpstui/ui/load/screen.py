@@ -274,6 +274,7 @@ class LoadScreen(SideScreen):
         if wrong is not None:
             self.say(wrong)
             return
+        self.fields.end()
         danger = harm(setup)
         if danger is not None:
             self.app.push_screen(EndangerDialog(danger, safer(setup), self._hits(), self._start_anyway))

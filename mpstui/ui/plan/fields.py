@@ -155,7 +155,10 @@ class PlanFields(Form):
     # Typing.
 
     def action_open(self) -> None:
-        """Enter: begin or end typing into a field that takes anything."""
+        """Enter: begin or end typing into a field that takes anything. What is not taken stays to be corrected."""
+        if self.editing and (problem := picture(self.draft, self._daemon, self._devices).problem):
+            self.app.notify(problem, title="Plan", severity="warning", markup=False)
+            return
         if not self.end() and self.field.free and self.takes_text(self.field):
             self.edit(",".join(self.draft.patterns), told=False)
         self.post_message(self.Changed(self.draft))

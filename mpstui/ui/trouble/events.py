@@ -239,6 +239,10 @@ class EventsScreen(ListScreen):
         self._sift()
         self.show_text()
 
+    @property
+    def filter_trouble(self) -> str:
+        return self._filter.complaint()
+
     def _replace_term(self, name: str, value: str) -> None:
         words = [word for word in self.filter.value.split() if not word.startswith(f"{name}:")]
         self.filter.value = " ".join([*words, *([f"{name}:{value}"] if value else [])])
