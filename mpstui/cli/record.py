@@ -17,6 +17,7 @@ from mpstui.operations.types import ExitStatus
 
 _LOOK = 1.0
 """Seconds between two looks whether it is still written."""
+_UNITS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 
 
 def record(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
@@ -40,7 +41,8 @@ async def _record(
                 asyncio.get_running_loop().add_signal_handler(number, over.set)
         async with node.record(options.file, options.max_size, options.max_age, masked=options.mask) as recording:
             where = path_text(options.file)
-            print(f"recording to {where} until Ctrl-C; mpstui replay {where} shows it", file=sys.stderr, flush=True)
+            end_of_it = "until Ctrl-C" if options.seconds is None else f"for {_span(options.seconds)}, or until Ctrl-C"
+            print(f"recording to {where} {end_of_it}; mpstui replay {where} shows it", file=sys.stderr, flush=True)
             loop = asyncio.get_running_loop()
             end = None if options.seconds is None else loop.time() + options.seconds
             while not over.is_set() and recording.trouble is None and (end is None or loop.time() < end):
@@ -52,3 +54,9 @@ async def _record(
             if recording.trouble is not None:
                 return complain(f"{where} cannot be written any more: {recording.trouble}", 1)
     return ExitStatus.DONE
+
+
+def _span(seconds: float) -> str:
+    """As it is typed: ``90s``, ``10m``."""
+    unit, size = next((unit, size) for unit, size in _UNITS if size == 1 or not seconds % size)
+    return f"{seconds / size:g}{unit}"

@@ -495,7 +495,7 @@ class Overview(WithPast, WithTrouble, Ground):
         """Open an action's dialog, for the clients that are chosen now: nothing changes its mind while it is open."""
         action = next(a for a in self._runner.actions if a.id == action_id)
         daemon, snapshot = self.daemon, self._snapshot
-        refusal = (self.stale.refusal() if _on_clients(action) else None) or self.unavailable(action)
+        refusal = (self.stale.refusal(self.clients.rows) if _on_clients(action) else None) or self.unavailable(action)
         if refusal is not None or daemon is None or snapshot is None:
             self.app.notify(refusal or "", title=action.title, severity="warning", markup=False)
             return

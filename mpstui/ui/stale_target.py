@@ -32,8 +32,8 @@ class StaleTarget:
         if same and meant and (ended or moved):
             self._meant, self._ended, self._at = tuple(key.pid for key in meant), ended, self.clock()
 
-    def refusal(self) -> str | None:
-        """Why an action on clients is not begun now; None where it may be."""
+    def refusal(self, others: object) -> str | None:
+        """Why an action on clients is not begun now; None where it may be. ``others``: whether there is another row."""
         if not self._meant or self.clock() - self._at > HOLD:
             return None
         who, one = ", ".join(map(str, self._meant)), len(self._meant) == 1
@@ -41,4 +41,4 @@ class StaleTarget:
             what = "has ended" if one else "have ended"
         else:
             what = f"{'is' if one else 'are'} no longer in that row"
-        return f"{who} {what}; nothing was done. The cursor is on another one"
+        return f"{who} {what}; nothing was done{'. The cursor is on another one' if others else ''}"

@@ -39,6 +39,8 @@ UNSEEN = 1.0
 _PACE: Final = 0.005
 _LEAVES: Final = frozenset({"quit_app", "app.quit_app"})
 _REDRAWS: Final = frozenset({"redraw", "app.redraw"})
+_BEFORE: Final = "before this screen was there"
+_BEHIND: Final = "right behind a key that did nothing"
 _NAMED: Final = 8
 """Keys that are named, of those that were dropped together."""
 _TURNS: Final = 200
@@ -92,8 +94,8 @@ class Typeahead:
         """Something has changed that the key which is being carried out did not ask for."""
         self._deaf = float("-inf")
         """What was typed until then is dropped: the key before it was refused."""
-        self._dropped: list[str] = []
-        """What was typed and is not done, to be told."""
+        self._dropped: list[tuple[str, str]] = []
+        """What was typed and is not done, and why, to be told."""
         self._abandoned: set[Worker[Any]] = set()
         self._spins = False
         self._turns = 0
@@ -181,24 +183,25 @@ class Typeahead:
 
     def _drop(self, event: events.Event) -> None:
         """A key that does nothing says so. The rest of a click or a wheel does not: what it began with has."""
+        why = _BEHIND if event.time <= self._deaf else _BEFORE
         if isinstance(event, events.Key):
-            self._dropped.append(key_name(event.key))
+            self._dropped.append((key_name(event.key), why))
         elif isinstance(event, events.Paste | events.MouseDown):
-            self._dropped.append("a paste" if isinstance(event, events.Paste) else "a click")
+            self._dropped.append(("a paste" if isinstance(event, events.Paste) else "a click", why))
 
     def _tell_dropped(self) -> None:
-        """Once for all that was dropped together."""
-        names = list(dict.fromkeys(self._dropped))
+        """Once for all that was dropped together for one reason."""
+        dropped = list(dict.fromkeys(self._dropped))
         self._dropped.clear()
-        if not names or leaving(self._app):
-            return
-        shown = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
-        self.dropped(shown)
+        for why in dict.fromkeys(why for _, why in dropped):
+            names = [name for name, for_what in dropped if for_what == why]
+            shown = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
+            if not leaving(self._app):
+                self.dropped(shown, why)
 
-    def dropped(self, shown: str) -> None:
+    def dropped(self, shown: str, why: str) -> None:
         """Tell it."""
-        text = f"Dropped: {shown}. It was typed before this screen was there."
-        self._app.notify(text, title="Keys", timeout=4, markup=False)
+        self._app.notify(f"Dropped: {shown}. It was typed {why}.", title="Keys", timeout=4, markup=False)
 
     async def _deliver(self, event: events.Event) -> None:
         """Have it carried out, with all that comes of it."""

@@ -105,9 +105,9 @@ class Recorder(app_module.MpsTuiApp):
         self.typeahead.refuse = refused  # type: ignore[method-assign]
         tell = self.typeahead.dropped
 
-        def dropped(shown: str) -> None:
+        def dropped(shown: str, why: str) -> None:
             self.write(dropped=shown)
-            tell(shown)
+            tell(shown, why)
 
         self.typeahead.dropped = dropped  # type: ignore[method-assign]
 

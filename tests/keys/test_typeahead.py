@@ -24,6 +24,7 @@ from mpstui.ui.typeahead import OPENING
 
 SIZE = (160, 48)
 WHY = "It was typed before this screen was there."
+BEHIND = "It was typed right behind a key that did nothing."
 
 
 def type_at_once(pilot: Pilot[Any], *keys: str, at: float | None = None) -> None:
@@ -175,6 +176,7 @@ async def test_what_was_typed_with_a_key_that_is_refused_is_dropped() -> None:
         await pilot.pause()
         assert app.screen is app.overview
         assert [n.title for n in app._notifications] == ["Terminate + kill", "Keys"]
+        assert BEHIND in [*app._notifications][-1].message
         await pilot.press("question_mark")
         assert isinstance(app.screen, HelpScreen)
 
@@ -188,7 +190,7 @@ async def test_what_was_typed_with_a_key_that_opens_nothing_is_dropped() -> None
         type_at_once(pilot, "enter", "question_mark", *"abcdefgh", at=typed)
         await pilot.pause()
         assert app.screen is app.overview
-        assert [n.message for n in app._notifications] == [f"Dropped: ?, a, b, c, d, e, f, g and 1 more. {WHY}"]
+        assert [n.message for n in app._notifications] == [f"Dropped: ?, a, b, c, d, e, f, g and 1 more. {BEHIND}"]
         await pilot.press("question_mark")
         assert isinstance(app.screen, HelpScreen)
         assert len(app._notifications) == 0, "what is done is not told, and what was told in passing is over"

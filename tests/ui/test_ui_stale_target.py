@@ -38,7 +38,9 @@ async def test_an_action_is_held_back_where_the_client_meant_has_ended(choose: b
         clock.now += HOLD / 2
         await pilot.press("K")
         assert app.screen is app.overview
-        assert [n.message for n in app._notifications][-1].startswith(f"{ONE.pid} has ended; nothing was done")
+        says = f"{ONE.pid} has ended; nothing was done"
+        assert [n.message for n in app._notifications][-1] == f"{says}. The cursor is on another one"
+        assert app.overview.stale.refusal(()) == says, "there is no other one"
         clock.now += HOLD
         await pilot.press("K")
         assert isinstance(app.screen, HarmConfirm), "by then the user has seen where the cursor is"

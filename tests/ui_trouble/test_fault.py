@@ -141,6 +141,8 @@ async def test_one_or_all_are_asked_for_by_identity_and_who_runs_on_never() -> N
         assert app.screen.clients == (A, B, C)
         await pilot.press("escape", "G", "x")
         assert isinstance(app.screen, FaultScreen), "dave's runs on: x is not for it"
+        left = ", ".join(str(each.pid) for each in (A, B, C))
+        assert [*app._notifications][-1].message.endswith(f" runs on; still to end: {left}")
 
 
 async def test_who_has_ended_is_ticked_off_and_the_recovery_told_on_the_same_screen() -> None:

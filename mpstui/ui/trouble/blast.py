@@ -287,7 +287,7 @@ class BlastScreen(ListScreen):
 
     @opens
     def action_act(self, action_id: str) -> None:
-        if (refusal := self._stale.refusal()) is not None:
+        if (refusal := self._stale.refusal(self.client)) is not None:
             self.app.notify(refusal, severity="warning", markup=False)
         elif (client := self.client) is not None:
             self.act(action_id, (client.key,))

@@ -162,6 +162,14 @@ class FaultScreen(ListScreen):
         row = self.victims.cursor_row
         return (row.key,) if row is not None and row.state == "left" and row.key in self._all() else ()
 
+    def _not_this_one(self) -> str:
+        """Why the client under the cursor is not ended, and who has to end."""
+        row, left = self.victims.cursor_row, listed(key.pid for key in self._all())
+        if not left or row is None:
+            return _NOBODY
+        what = {"unhurt": "runs on", "ended": "has ended"}.get(row.state, "does not have to end")
+        return f"{row.key.pid} {what}; still to end: {left}"
+
     def _all(self) -> tuple[ProcessKey, ...]:
         return targets(_END, self.daemon) if self.daemon is not None else ()
 
@@ -266,7 +274,7 @@ class FaultScreen(ListScreen):
                 "End this one",
                 "end_one",
                 8,
-                refused if self._one() else _NOBODY,
+                refused if self._one() else self._not_this_one(),
             ),
             KeyHint(self.k("action.end_lost_clients", "e"), "End all", "end_all", 9, refused),
             KeyHint(self.k("suspects", "B"), "Suspects", "suspects", 7),
