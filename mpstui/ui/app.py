@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 import signal
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
@@ -336,8 +337,18 @@ class MpsTuiApp(TypedApp[int]):
             self.overview.apply(snapshot, self._paused_at)
             return
         self.look_at(None)
+        if snapshot is not None:
+            self._show_headers(snapshot)
         if snapshot is not None and (update := getattr(self.screen, "update_snapshot", None)) is not None:
             update(snapshot)
+
+    def _show_headers(self, snapshot: Snapshot) -> None:
+        """The first line stays in sight under a window: its time and its state are not those of before."""
+        for above, below in itertools.pairwise(reversed(self.screen_stack)):
+            if not above.is_modal:
+                return
+            if (show := getattr(below, "show_header", None)) is not None:
+                show(snapshot)
 
     @property
     def snapshot(self) -> Snapshot | None:

@@ -257,6 +257,11 @@ class Overview(WithPast, WithTrouble, Ground):
         if self.app.screen is self:
             self._host.look_at(self.daemon.pipe_dir if self.daemon else None)
 
+    def show_header(self, snapshot: Snapshot) -> None:
+        """That of this snapshot, while a window is in front."""
+        daemon = snapshot.daemon(self._pipe_dir) if self._pipe_dir else None
+        self.header.show(snapshot, daemon or next(iter(snapshot.daemons), None), self._paused)
+
     def _fill(self) -> None:
         snapshot, daemon = self._snapshot, self.daemon
         self.header.show(snapshot, daemon, self._paused)

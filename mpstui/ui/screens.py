@@ -172,6 +172,11 @@ class SideScreen(StyledScreen):
         self.snapshot = snapshot
         self.show()
 
+    def show_header(self, snapshot: Snapshot) -> None:
+        """That of this snapshot, while a window is in front."""
+        daemon = snapshot.daemon(self.pipe_dir) if self.pipe_dir else None
+        self.header.show(snapshot, daemon or next(iter(snapshot.daemons), None), None)
+
     def on_screen_resume(self) -> None:
         """In front: what happened under another screen is shown now."""
         self.keys.hush(False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 from dataclasses import replace
 
 import pytest
@@ -418,6 +419,19 @@ async def test_a_field_that_does_not_exist_is_said_and_what_may_stand_there() ->
         await press(pilot, "f", *"mem>abc", "enter")
         assert [each.title for each in app._notifications] == ["Filter", "Find"]
         assert app.focused is not app.overview.clients
+
+
+@pytest.mark.parametrize("keys", [("question_mark",), ("E", "question_mark")], ids=str)
+async def test_the_header_that_is_seen_over_a_window_goes_on(keys) -> None:
+    app = make_app(one_daemon())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await press(pilot, *keys)
+        later = replace(one_daemon(), time=one_daemon().time + 120)
+        app.collector.push(replace(later, daemons=(replace(later.daemons[0], servers=()),)))
+        await pilot.pause()
+        header = text_of(app).splitlines()[0]
+        assert header.rstrip().endswith(time.strftime("%H:%M", time.localtime(later.time)))
+        assert "0 clients" in header
 
 
 async def test_a_question_mark_is_help_where_text_is_typed_too() -> None:

@@ -116,7 +116,7 @@ async def test_save_keeps_the_plan_and_replaces_on_purpose_only() -> None:
         await press(pilot, "backspace", "backspace", "enter")
         assert app.focused.id == "apply"
         await press(pilot, "enter")
-        assert "kept as /profiles/a.toml" in text_in(app, "#outcome")
+        assert "the plan is kept as /profiles/a.toml" in text_in(app, "#outcome")
         (kept,) = plans.saved["a"].daemons
         assert (kept.pipe_dir, kept.devices, [s.name for s in kept.shares]) == (PIPE, (GPU0,), ["alice", "bob"])
         # Now the wrapper knows the profile, until the plan is another one.
@@ -127,6 +127,18 @@ async def test_save_keeps_the_plan_and_replaces_on_purpose_only() -> None:
         assert app.screen.query_one("#apply", Push).text == "Replace"
         await press(pilot, "escape", "tab", "right", "C", "down")
         assert app.screen.text == ""
+
+
+async def test_where_the_plan_cannot_be_kept_it_is_said_that_something_else_is() -> None:
+    app = make_app(small(), plans=FakePlans())
+    async with app.run_test(size=LARGE) as pilot:
+        await press(pilot, "p", *["down"] * 4)
+        await typed(pilot, "3000")
+        await press(pilot, "w")
+        assert "Save what is in force as a profile, not the plan" in text_of(app)
+        assert "the plan is not kept: " in text_in(app, "#note")
+        await press(pilot, "a", "enter", "enter")
+        assert "what is in force is kept as /profiles/a.toml" in text_in(app, "#outcome")
 
 
 async def test_a_name_that_somebody_else_took_meanwhile_is_said_and_another_can_be_typed() -> None:

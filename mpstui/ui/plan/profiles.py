@@ -39,14 +39,17 @@ class SaveDialog(ProgressDialog):
         plan: Profile | None,
         name: str,
         kept: Callable[[str], None],
+        why: str = "",
     ) -> None:
-        """``plan``: None where there is none to keep. ``kept``: told the name under which the plan is kept."""
+        """``plan``: None where there is none to keep, ``why`` not. ``kept``: told the name under which the plan is
+        kept."""
         super().__init__(snapshot, "Save")
         self._backend = backend
         self._pipe_dir = pipe_dir
         self._plan = plan
         self._proposed = name
         self._kept = kept
+        self._why = why
         self._entries: dict[str, Entry] | None = None
         self._trouble: str | None = None
 
@@ -59,7 +62,7 @@ class SaveDialog(ProgressDialog):
                 Choice("now", "what is in force", f"the limits of the daemon in {path_text(self._pipe_dir)}")
             )
         yield self.frame(
-            "Save as a profile",
+            "Save as a profile" if self._plan else "Save what is in force as a profile, not the plan",
             "Enter next · Tab move · ↑↓ choose · Esc close",
             labelled("Name", entry, classes="field entry"),
             labelled("What", Chooser(choices, id="what"), classes="field entry"),
@@ -89,7 +92,8 @@ class SaveDialog(ProgressDialog):
         elif self.query_one("#what", Chooser).chosen is None:
             problem = "there is neither a plan nor a daemon to keep"
         note = [marked("▲", f"there is a profile “{name}” already; it would be replaced", "$text-warning")]
-        self.query_one("#note", Lines).show(*(note if there and not problem else []))
+        no_plan = [marked("▲", f"the plan is not kept: {self._why}", "$text-warning")] if self._why else []
+        self.query_one("#note", Lines).show(*no_plan, *(note if there and not problem else []))
         self.show_problem(problem)
         self.show_foot("Replace" if there else "Save", ready=bool(name) and not problem and self._entries is not None)
 
@@ -120,7 +124,9 @@ class SaveDialog(ProgressDialog):
             return DialogOutcome(False, str(error))
         self._kept(name if plan is not None else "")
         return DialogOutcome(
-            True, f"kept as {path_text(path)}", _unsaid(self.snapshot, profile) if plan is None else ()
+            True,
+            f"{'what is in force' if plan is None else 'the plan'} is kept as {path_text(path)}",
+            _unsaid(self.snapshot, profile) if plan is None else (),
         )
 
 

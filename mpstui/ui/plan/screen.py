@@ -312,7 +312,8 @@ class PlanScreen(SideScreen):
         if plan is not None:
             what = f"plan {plan.strategy} for {plural(len(plan.shares), 'client')} on {plan.target.sm_count} SMs"
             profile = profile_of(wanted(plan, with_device=True), pipe_dir, what)
-        self.app.push_screen(SaveDialog(self._backend, self.snapshot, pipe_dir, profile, self.kept, self._keep))
+        why = self._now.problem if plan is None else ""
+        self.app.push_screen(SaveDialog(self._backend, self.snapshot, pipe_dir, profile, self.kept, self._keep, why))
 
     @property
     def kept(self) -> str:
