@@ -103,6 +103,8 @@ def test_a_device_names_its_clients_by_their_memory_on_it_alone():
     labels = [row.label for row in rows if isinstance(row, DetailRow)]
     assert labels[:6] == [str(20 + n) for n in range(6)]
     assert labels[-3:] == ["26", "27", "28"], "the others are behind what is said of the device"
+    at = labels.index("25")
+    assert [row.value for row in rows if isinstance(row, DetailRow)][at + 1] == "3 more below: “Its other clients”"
 
 
 def test_what_is_not_there_is_none():

@@ -97,6 +97,53 @@ async def test_a_column_that_is_asked_for_at_eighty_columns_comes_before_the_end
         assert " CPU " in text_of(app).split("PID", 1)[1].splitlines()[0]
 
 
+async def test_the_cursor_of_the_columns_stays_and_widths_that_there_is_no_room_for_are_told() -> None:
+    app = make_app(one_daemon())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("f2", "j")
+        panel = app.screen.panel
+        after = [row.field.id for row in panel.rows][2:4]
+        await pilot.press("space")
+        assert (panel.cursor_index, panel.cursor_row.field.id) == (1, after[0]), (
+            "what is hidden goes without the cursor"
+        )
+        await pilot.press("space")
+        assert panel.cursor_row.field.id == after[1]
+        panel.move_to([row.field.id for row in panel.rows].index("command"))
+        await pilot.press("plus")
+        for _ in range(80):
+            panel.action_widen(1)
+        await pilot.pause()
+        width, room = panel.cursor_row.width, app.overview.clients.laid_out()["command"]
+        assert width > 80 > room
+        assert f"{width}, room for {room} here" in text_of(app)
+        for _ in range(width):
+            panel.action_widen(-1)
+        await pilot.pause()
+        assert f"4, and what is left: {app.overview.clients.laid_out()['command']} here" in text_of(app)
+        await pilot.press("G", "plus")
+        assert "is hidden and has no width to change" in [n.message for n in app._notifications][-1]
+
+
+async def test_an_order_by_what_is_known_of_nobody_is_told_and_why(monkeypatch) -> None:
+    app = make_app(one_daemon())
+    async with app.run_test(size=(80, 24)) as pilot:
+        table = app.overview.clients
+        said: dict[str, str] = {}
+        for each in possible_columns(CLIENT):
+            monkeypatch.setattr(app, "notify", lambda text, each=each, **options: said.update({each.id: text}))
+            table.sort_by(each.id)
+            known = any(not each.order(client, table.view)[0] for client in table.rows)
+            assert known is not (each.id in said), each.id
+        assert {"launches_per_second", "idle_since"} <= {*said}
+        assert not {"pid", "user", "gpu_memory"} & {*said}
+        assert "LAUNCH/s is — for all clients here" in said["launches_per_second"]
+        assert "started with --activity" in said["launches_per_second"]
+        table.sort_by("launches_per_second")
+        await pilot.pause()
+        assert "— LAUNCH/s" in text_of(app), "as long as it is so"
+
+
 async def test_one_column_stays() -> None:
     app = make_app(one_daemon())
     async with app.run_test(size=SIZE) as pilot:

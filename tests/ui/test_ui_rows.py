@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from mpstui.core.model import Event, ServerFault, Snapshot
+from mpstui.fields import Shown
 
 from .screen import make_app, text_of
 from .snapshots import GIB, GPU0, GPU1, NOW, PIPE, client, daemon, rich, server
@@ -38,6 +39,11 @@ async def test_clients_that_a_fault_hit_are_lost_and_no_longer_green() -> None:
     async with app.run_test(size=LARGE):
         assert "✕ LOST" in line_of(app, hit.pid)
         assert "● ACTIVE" in line_of(app, unhurt.pid)
+        table = app.overview.clients
+        for columns in ([Shown("pid")], [Shown("user"), Shown("command")]):  # where no column has a word for it
+            table.choose_columns(columns)
+            signs = {row.pid: "".join(text for text, _ in table.row_lines(row, 70)[0])[2] for row in table.rows}
+            assert signs == {hit.pid: "✕", unhurt.pid: " "}
 
 
 async def test_memory_on_several_devices_is_the_sum_and_how_full_the_fullest_is() -> None:

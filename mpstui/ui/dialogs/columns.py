@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from textual.app import ComposeResult
@@ -49,10 +49,10 @@ class ColumnList(Panel[ColumnChoice]):
         sort: tuple[str, bool],
         take: Callable[[Sequence[Shown]], None],
         order: Callable[[str, bool], None],
-        fit: Callable[[], Collection[str]],
+        fit: Callable[[], Mapping[str, int]],
     ) -> None:
         """``shown``: ids and widths as they are on the screen. ``take`` and ``order`` are told of each change; ``fit``:
-        the ids of those that there is room for."""
+        the ids of those that there is room for, and their cells."""
         super().__init__(id="columns")
         self._take, self._order, self._fit_now = take, order, fit
         self.sort = sort
@@ -76,15 +76,18 @@ class ColumnList(Panel[ColumnChoice]):
         falling = row.field.column is not None and row.field.column.falling
         mark = (" ▼" if falling is not reverse else " ▲") if name == row.field.id else ""
         cells = "" if not row.shown else str(row.width or "")
-        about = row.field.brief
-        if hidden := row.shown and row.field.id not in self._fit_now():
+        about, room = row.field.brief, self._fit_now().get(row.field.id)
+        if warned := row.shown and room is None:
             about = "no room: hide or narrow another"
+        elif room is not None and row.width and row.width != room:
+            warned = room < row.width
+            about = f"{row.width}, room for {room} here" if warned else f"{row.width}, and what is left: {room} here"
         style = "text" if row.shown else "dim"
         return [
             (
                 (" [x]" if row.shown else " [ ]", "key" if row.shown else "dim"),
                 (f" {fit(f'{row.field.heading()}{mark}', 20)}{cells:>6}  ", style),
-                (about, "warn" if hidden else "dim"),
+                (about, "warn" if warned else "dim"),
             )
         ]
 
@@ -104,6 +107,8 @@ class ColumnList(Panel[ColumnChoice]):
         rows.insert(at if row.shown else self._place(rows, row), row._replace(shown=not row.shown, width=0))
         shown = [wish for wish in rows if wish.shown]
         self._changed([*shown, *(wish for wish in rows if not wish.shown)])
+        if row.shown:  # the next key is for the next column, not for one of those that are hidden
+            self.move_to(at)
 
     def _place(self, rows: Sequence[ColumnChoice], new: ColumnChoice) -> int:
         """Where a column comes that is shown from now on: at its usual place, and never behind the command, which takes
@@ -130,6 +135,9 @@ class ColumnList(Panel[ColumnChoice]):
             usual = row.field.column.width if row.field.column is not None else 10
             rows[at] = row._replace(width=max(4, min(_WIDEST, (row.width or usual) + step)))
             self._changed(rows)
+        else:
+            text = f"{row.field.heading()} is hidden and has no width to change: Space shows it"
+            self.app.notify(text, title="Columns", severity="warning", markup=False)
 
     def action_sort(self) -> None:
         row = self.cursor_row

@@ -60,6 +60,7 @@ def rows_of(
 
 _FIRST = 6
 """Clients of a device that come before what is said of it."""
+_OTHERS = "Its other clients"
 
 
 def _on_device(snapshot: Snapshot, uuid: str) -> tuple[Rows, Rows]:
@@ -75,9 +76,10 @@ def _on_device(snapshot: Snapshot, uuid: str) -> tuple[Rows, Rows]:
         for each in here
     ]
     first, others = rows[:_FIRST], rows[_FIRST:]
+    more = [DetailRow("", f"{len(others)} more below: “{_OTHERS}”", "dim")] if others else []
     return (
-        [Heading("Its clients, by their memory on this device"), *first, DetailRow()] if first else [],
-        [DetailRow(), Heading("Its other clients"), *others] if others else [],
+        [Heading("Its clients, by their memory on this device"), *first, *more, DetailRow()] if first else [],
+        [DetailRow(), Heading(_OTHERS), *others] if others else [],
     )
 
 

@@ -13,6 +13,7 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 
 from mpstui.core.activity import Trends
+from mpstui.core.cells import state_mark
 from mpstui.core.late import dataclass
 from mpstui.core.model import Client, Daemon, ProcessKey, Snapshot
 from mpstui.core.text import UNKNOWN, Line, plural, printable
@@ -27,6 +28,8 @@ _BRIEF = 8
 _OPEN, _FOLDED = "[-]", "[+]"
 _FIELD_OF = {"gpu": "device_uuids", "server": "server_pid"}
 """The column that a way of grouping goes by, where its name is another one."""
+_COUNTED = frozenset({"launches_per_second", "idle_since", "not_counted"})
+"""What is known only where launches are counted."""
 
 
 class ClientsPanel(TablePanel[Client | Group]):
@@ -72,6 +75,8 @@ class ClientsPanel(TablePanel[Client | Group]):
         self._known = True
         self._sort = CLIENT["pid"]
         self._reverse = False
+        self._unordered = False
+        """Whether what they are sorted by is known of none of them."""
         self._anchor: Hashable | None = None
         self._left: Sequence[Client] = ()
         """Those that the filter leaves, in their order."""
@@ -113,11 +118,13 @@ class ClientsPanel(TablePanel[Client | Group]):
         view = self.view = replace(self.view, device=self.filter.device(self.view))
         shown = [c for c in self._all if self.filter.matches(c, view)] if self.filter else self._all
         ordered = sorted(shown, key=lambda c: c.pid)
+        self._unordered = False
         if self._sort.id != "pid" or self._reverse:
             keyed = [(self._sort.order(c, view), c) for c in ordered]
             known = [pair for pair in keyed if not pair[0][0]]
             known.sort(key=lambda pair: pair[0], reverse=self._reverse)
             ordered = [c for _, c in known] + [c for order, c in keyed if order[0]]
+            self._unordered = bool(keyed) and not known
         if self.pinned:
             ordered.sort(key=lambda c: c.key not in self.pinned)
         self._left = ordered
@@ -167,9 +174,9 @@ class ClientsPanel(TablePanel[Client | Group]):
         """How many groups there would be."""
         return len(groups_of(self._left, by, self.view))
 
-    def laid_out(self) -> frozenset[str]:
-        """The ids of the columns that there is room for."""
-        return frozenset(each.id for each, _ in self.columns(self.inner))
+    def laid_out(self) -> Mapping[str, int]:
+        """The ids of the columns that there is room for, with their cells."""
+        return {each.id: cells for each, cells in self.columns(self.inner)}
 
     @property
     def everybody(self) -> Sequence[Client]:
@@ -434,7 +441,9 @@ class ClientsPanel(TablePanel[Client | Group]):
 
     @property
     def arrow(self) -> str:
-        """▲ where the smallest comes first, ▼ where the largest does."""
+        """▲ where the smallest comes first, ▼ where the largest does, — where none is known to be either."""
+        if self._unordered:
+            return UNKNOWN
         falling = self._sort.column is not None and self._sort.column.falling
         return "▼" if falling is not self._reverse else "▲"
 
@@ -444,13 +453,28 @@ class ClientsPanel(TablePanel[Client | Group]):
         return self._sort.id, self._reverse
 
     def sort_by(self, name: str, reverse: bool = False) -> None:
-        """Put the rows in the order of that field; one that does not exist changes nothing."""
+        """Put the rows in the order of that field; one that does not exist changes nothing, and where it is known of
+        none of them that is said."""
         found = next((each for each in possible_columns(self.THING) if each.id == name), None)
         if found is None:
             return
         self._sort, self._reverse = found, reverse
         self._arrange()
+        if self._unordered:
+            name = found.heading()
+            text = f"{name} is {UNKNOWN} for all clients here: they are in the order of their PIDs. {self._why(found)}"
+            self.app.notify(text, title="Sort", markup=False)  # no warning: what is typed behind it is not dropped
         self.post_message(self.Arranged())
+
+    def _why(self, each: Field[Client]) -> str:
+        """Why it is known of none, and how it can be had."""
+        if each.id in _COUNTED and not self.view.snapshot.watches_activity:
+            return "Launches are counted where mpstui is started with --activity."
+        if each.id == "launches_per_second":
+            why = next((c.activity.why for c in self._left if c.activity is not None and c.activity.why), "")
+            return f"They are not counted: {printable(why)}." if why else "None of them is counted yet."
+        lacking = each.lacking(UNKNOWN, self.view)
+        return f"It is {lacking}." if lacking else f"What it is: {each.brief}."
 
     def plain(self, row: Client | Group) -> str:
         if isinstance(row, Group):
@@ -463,7 +487,12 @@ class ClientsPanel(TablePanel[Client | Group]):
 
     def lead(self, row: Client | Group) -> Line:
         pinned = not isinstance(row, Group) and row.key in self.pinned
-        return ((" ", "text"), ("✓" if self._is_chosen(row) else " ", "chosen"), (PIN if pinned else " ", "key"))
+        last = (PIN if pinned else " ", "key")
+        if not isinstance(row, Group) and "state" not in self._lay(self.inner)[0].beside:
+            word, style = state_mark(row, lost=row.key in self.view.lost)
+            if style in {"bad", "warn"}:  # a row that is pinned stands on top, too
+                last = word[0], style
+        return ((" ", "text"), ("✓" if self._is_chosen(row) else " ", "chosen"), last)
 
     def stamp(self, row: Client | Group, width: int) -> Hashable:
         if not isinstance(row, Group):
