@@ -44,6 +44,9 @@ async def test_clients_that_a_fault_hit_are_lost_and_no_longer_green() -> None:
             table.choose_columns(columns)
             signs = {row.pid: "".join(text for text, _ in table.row_lines(row, 70)[0])[2] for row in table.rows}
             assert signs == {hit.pid: "✕", unhurt.pid: " "}
+        table.group("server", [str(row.server_pid) for row in table.rows])
+        label = "".join(text for text, _ in table.row_lines(table.rows[0], 70)[0])
+        assert label[2:].startswith("✕[+] server"), "where their rows are folded away, too"
 
 
 async def test_memory_on_several_devices_is_the_sum_and_how_full_the_fullest_is() -> None:

@@ -488,10 +488,15 @@ class ClientsPanel(TablePanel[Client | Group]):
     def lead(self, row: Client | Group) -> Line:
         pinned = not isinstance(row, Group) and row.key in self.pinned
         last = (PIN if pinned else " ", "key")
-        if not isinstance(row, Group) and "state" not in self._lay(self.inner)[0].beside:
-            word, style = state_mark(row, lost=row.key in self.view.lost)
-            if style in {"bad", "warn"}:  # a row that is pinned stands on top, too
-                last = word[0], style
+        told: Sequence[Client] = ()  # whose state no cell says: their rows are folded away, or have no such column
+        if isinstance(row, Group):
+            told = row.clients if row.name in self.folded else ()
+        elif "state" not in self._lay(self.inner)[0].beside:
+            told = (row,)
+        marks = [state_mark(each, lost=each.key in self.view.lost) for each in told]
+        for bad in ("warn", "bad"):
+            word = next((word for word, style in marks if style == bad), "")
+            last = (word[0], bad) if word else last  # a row that is pinned stands on top, too
         return ((" ", "text"), ("✓" if self._is_chosen(row) else " ", "chosen"), last)
 
     def stamp(self, row: Client | Group, width: int) -> Hashable:
