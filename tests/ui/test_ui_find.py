@@ -6,10 +6,11 @@ import re
 
 import pytest
 
+from mpstui.cli.parser import LOOKS
 from mpstui.fields import Shown, View, groups_of
 from mpstui.operations.registry import ON_OVERVIEW
 from mpstui.ui.dialogs.command_words import VIEWS, names, views
-from mpstui.ui.dialogs.commands import ActionCommands, Palette
+from mpstui.ui.dialogs.commands import IN_A_SHELL, ActionCommands, Palette
 from mpstui.ui.filter import ClientFilter
 
 from .screen import make_app, push, text_of, until
@@ -237,6 +238,9 @@ async def test_whatever_is_typed_behind_a_colon_is_answered() -> None:
         assert (await first("start-server"))[1].endswith("Type more: user, a user name or a number")
         assert "“5 abc” is not understood: “Load: test clients” takes nothing more" in await first("load 5 abc")
         assert "did you mean terminate?" in (await first("terminat 2000"))[1]
+        assert set(IN_A_SHELL) <= LOOKS, "they are commands there"
+        for text in ("record", "Record x.mps"):
+            assert "type  mpstui record FILE  in a shell" in (await first(text))[1]
         said = "2000 alice python train.py --config resnet50.yaml · asks before anything is done"
         assert await first("terminate kill 2000 2000") == ("terminate kill 2000 2000", said)
         await pilot.press("colon", *"load 5", "enter")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, runtime_checkable
 
 from textual import on
 from textual.command import CommandPalette, DiscoveryHit, Hit, Hits, Provider
@@ -28,6 +28,22 @@ from mpstui.ui.lines import StyledScreen
 _HELP_WEIGHT = 0.01
 _TYPED = 1000
 """What is typed by name stands above all that its letters are found in."""
+
+
+IN_A_SHELL: Final = {
+    "config": "config show",
+    "doctor": "doctor",
+    "explain": "explain CODE",
+    "exporter": "exporter",
+    "fleet": "fleet --hosts A,B",
+    "record": "record FILE",
+    "replay": "replay FILE",
+    "status": "status",
+    "tour": "tour",
+    "web": "web",
+    "why": "why PID",
+}
+"""Commands that are typed in a shell alone, and how."""
 
 
 @runtime_checkable
@@ -124,6 +140,8 @@ class ActionCommands(Provider):
         near = get_close_matches(first.lower(), {title.lower().split(":")[0].split()[0] for title in titles}, 3)
         if begun is not None and rest:
             yield Typed(first, f"“{rest}” is not understood: “{begun}” takes nothing more")
+        elif (command := IN_A_SHELL.get(first.lower())) is not None:
+            yield Typed(query, f"not a command of the screen: type  mpstui {command}  in a shell")
         else:
             hint = f"; did you mean {' or '.join(near)}?" if near else "."
             yield Typed(query, f"no command is called so{hint} Without a word all are listed")
