@@ -2585,8 +2585,9 @@ def _clock_cell(event: Event, view: View, cells: int) -> Line:
     """The time of day; what has another date says so beside its row."""
     if event.time is None:
         return ((UNKNOWN, "dim"),)
-    clock = strftime("%H:%M:%S", localtime(event.time))
-    return ((f"{clock}.{int(event.time % 1 * 1000):03d}" if cells >= _WITH_MILLISECONDS else clock, "dim"),)
+    seconds, thousandths = divmod(round(event.time * 1000), 1000)  # .112 is .1119999 as a float
+    clock = strftime("%H:%M:%S", localtime(seconds))
+    return ((f"{clock}.{thousandths:03d}" if cells >= _WITH_MILLISECONDS else clock, "dim"),)
 
 
 def _sentence_cell(event: Event, view: View, cells: int) -> Line:

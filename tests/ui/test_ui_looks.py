@@ -94,3 +94,9 @@ def test_without_devices_their_panel_takes_no_room():
     assert none.heights["devices"] <= 10
     assert none.heights["events"] > 10
     assert plan(200, 60, Needs(0, 1, 0, True, 0, "devices")).heights["devices"] == 3
+
+
+def test_the_thousandths_of_an_event_are_those_of_its_log() -> None:
+    times = [1_795_000_000 + thousandths / 1000 for thousandths in range(1000)]
+    shown = [plain(EVENT["time"].cell(Event("client_connected", time), View(), 14)) for time in times]
+    assert [each[-4:] for each in shown] == [f".{thousandths:03d}" for thousandths in range(1000)]

@@ -29,6 +29,8 @@ from mpstui.ui.theme import build_themes
 from tests.ui.screen import text_of
 
 PATIENCE = 120.0
+PACE = 0.01
+"""Seconds from one look to the next."""
 
 
 class Drill:
@@ -54,7 +56,7 @@ class Drill:
         """Lets the screen go on until it holds; what is not there yet does not hold."""
         end = time.monotonic() + PATIENCE
         while True:
-            await self.pilot.pause()
+            await self.pilot.pause(PACE)
             try:
                 if condition():
                     return

@@ -9,7 +9,7 @@ from textual.binding import Binding, BindingType
 from mpstui.core.cells import client_line
 from mpstui.core.model import Chunks, Daemon, PartitionTable, SmPartition, Snapshot
 from mpstui.core.text import UNKNOWN, plural
-from mpstui.operations.partitions import clients_of, export_lines
+from mpstui.operations.partitions import clients_of, export_lines, not_static
 from mpstui.operations.registry import operation
 from mpstui.operations.types import Request
 from mpstui.ui.bars import KeyHint, unless
@@ -115,8 +115,7 @@ def _why_none(daemon: Daemon | None) -> str:
     if daemon is None:
         return "There is no daemon here."
     if not daemon.static_partitioning:
-        why = "This daemon has no static SM partitions, because it was started without -S."
-        return f"{why} mpstui daemon start --static starts one with them."
+        return f"This daemon has no static SM partitions: {not_static(daemon)}."
     return f"Not known: {daemon.partitions_detail or 'they have not been read yet'}."
 
 
