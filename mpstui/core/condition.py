@@ -47,13 +47,13 @@ _WORDS: Final[Mapping[Cause, _Words]] = {
         "Only the files of a daemon are left",
         "The daemon that made this pipe directory is gone and left its files behind. CUDA programs that start now run "
         "without MPS, and no error says so.",
-        "Devices are live.",
+        "What NVML tells of the devices is live.",
     ),
     "absent": _Words(
         "absent",
         "There is no control daemon here",
         "CUDA programs that start now run without MPS, and no error says so.",
-        "Devices are live.",
+        "What NVML tells of the devices is live.",
     ),
 }
 

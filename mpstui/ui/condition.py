@@ -69,7 +69,9 @@ class ConditionPanel(LineWidget):
                     "Start one, on the screen Daemon or with mpstui daemon start; or name its directory: --pipe-dir.",
                 )
             )
-            fields.append(("still works", "Devices are live. A daemon that starts appears by itself."))
+            fields.append(
+                ("still works", "What NVML tells of the devices is live. A daemon that starts appears by itself.")
+            )
             return "No daemon", "dim", fields
         found = daemon.condition
         word, style = HEALTH[found.health]
