@@ -11,7 +11,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import mpstui.node
 from mpstui.cli import main
-from mpstui.observe.sources import NodeSources, ProcessFacts, ProcessSource
+from mpstui.observe.sources import NodeSources, ProcessSource
+from mpstui.system.procfs import ProcessFacts
 
 open_node = mpstui.node.open_node
 

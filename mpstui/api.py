@@ -30,8 +30,8 @@ from mpstui.core.text import UNKNOWN, error_text, path_text
 from mpstui.node import CONTROL_BINARY, UnusableNode, named_dirs, open_node, real_processes
 from mpstui.node import demo_node as demo_node
 from mpstui.observe.sources import NvmlSample as NvmlSample
-from mpstui.observe.trusted import UnreadableLogError, UnreadableNodeError
 from mpstui.operations.types import SELECTORS, ExitStatus, Preview, Progress, Request, Result
+from mpstui.system.trusted import UnreadableLogError, UnreadableNodeError
 
 # Imported when they are used: a command that does something else pays for none of them.
 if TYPE_CHECKING:
@@ -148,9 +148,9 @@ def check_meant(pipe_dir: Path | None, named: Sequence[Path]) -> None:
     """Whether a program of one's own may become a client of the daemon that is in this directory now, MPS' own default
     for None: a server has all that its clients have on the GPU. Raises NotNamedError where it is another user's, and
     was not ``named``; what takes its place later is not seen."""
-    from mpstui.control.memory import real_path
     from mpstui.core.trust import meant
     from mpstui.observe.discovery import DEFAULT_PIPE_DIR, Place, find_speaker
+    from mpstui.system.memory import real_path
 
     where = pipe_dir or DEFAULT_PIPE_DIR
     wanted = real_path(where)
@@ -163,7 +163,7 @@ def why_not_its_number(key: ProcessKey, speaker: Speaker | None) -> str | None:
     another one's, or the word of the daemon (``speaker``; None: it need not be its word) is not enough for its owner.
     None where it may."""
     from mpstui.core.trust import may_signal, why_not
-    from mpstui.observe.procfs import HiddenProcessError, process_uids, read_stat, user_name
+    from mpstui.system.procfs import HiddenProcessError, process_uids, read_stat, user_name
 
     try:
         now = read_stat(key.pid)
@@ -179,7 +179,7 @@ def why_not_its_number(key: ProcessKey, speaker: Speaker | None) -> str | None:
 
 def check_roots_own(directory: Path) -> None:
     """Whether only root can have put anything into it. Raises Unavailable where another can, or it cannot be seen."""
-    from mpstui.observe.trusted import NotTrustedError, judge_directory
+    from mpstui.system.trusted import NotTrustedError, judge_directory
 
     try:
         judge_directory(directory, {0})
@@ -189,7 +189,7 @@ def check_roots_own(directory: Path) -> None:
 
 def named_users() -> dict[int, str]:
     """Users by number, as they have been named in this process so far."""
-    from mpstui.observe import procfs
+    from mpstui.system import procfs
 
     return procfs.named_users()
 
@@ -197,7 +197,7 @@ def named_users() -> dict[int, str]:
 def end_of_log(daemon: Daemon, name: str, most: int) -> tuple[bytes, bool]:
     """The last bytes of ``control.log`` or ``server.log``, ``most`` of them, and whether that is all of it. Only what
     its user, or root, wrote is read. Raises Unavailable."""
-    from mpstui.observe.trusted import UnreadableLogError, open_log, owners_of
+    from mpstui.system.trusted import UnreadableLogError, open_log, owners_of
 
     if daemon.log_dir is None:
         raise Unavailable("its directory is not known")
@@ -565,8 +565,8 @@ class AsyncNode:
     async def in_force(self, daemon: Daemon, snapshot: Snapshot, old: Profile | None = None) -> DaemonProfile:
         """What a daemon has now, as a profile says it: limits, devices and CPUs where they are not all, and the shares
         that ``old`` has for it."""
-        from mpstui.observe.procfs import cpus_of
         from mpstui.plan.settings import as_it_runs
+        from mpstui.system.procfs import cpus_of
 
         here = self._viewer is None or self._viewer.live is not None
         cpus = await asyncio.to_thread(cpus_of, daemon.pid) if here and daemon.pid is not None else None
@@ -574,7 +574,7 @@ class AsyncNode:
 
     async def environment(self, client: ProcessKey) -> Mapping[str, str] | None:
         """The CUDA_* variables that a client was started with; None where they may not be read."""
-        from mpstui.observe.procfs import environment_of
+        from mpstui.system.procfs import environment_of
 
         if self._viewer is not None and self._viewer.live is None:
             return None

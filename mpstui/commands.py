@@ -24,10 +24,10 @@ from typing import Any, Final, NamedTuple
 from mpstui.api import Unavailable, audit, check_roots_own, why_not_its_number
 from mpstui.config import CommandSpec
 from mpstui.core.model import Client, Daemon, Device, ProcessKey, Server, Snapshot
-from mpstui.core.parent import ended_with_us
 from mpstui.core.text import UNKNOWN, error_text, path_text, printable
 from mpstui.core.trust import NOBODY, Speaker
 from mpstui.fields import CLIENT, DAEMON, DEVICE, SERVER, SNAPSHOT, Field, Thing, View
+from mpstui.system.parent import ended_with_us
 
 THINGS: Final[Mapping[str, Thing[Any]]] = {
     "client": CLIENT,

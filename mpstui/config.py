@@ -18,8 +18,8 @@ from typing import Any, Final
 
 from mpstui.core.late import dataclass, pattern
 from mpstui.core.text import error_text, path_text, printable
-from mpstui.observe.procfs import nameless_uid, user_name
-from mpstui.observe.trusted import NotTrustedError, judge_directory, open_trusted
+from mpstui.system.procfs import nameless_uid, user_name
+from mpstui.system.trusted import NotTrustedError, judge_directory, open_trusted
 
 SYSTEM: Final = Path("/etc/mpstui/config.toml")
 """Root's, for every user of the machine. No variable names another one: it may hold a policy."""

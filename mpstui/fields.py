@@ -94,8 +94,8 @@ from mpstui.core.v3 import Namespace, V3Device, V3Node, V3Partition, V3Server
 from mpstui.core.where import KINDS, Kind
 from mpstui.core.xid import meaning
 from mpstui.history.times import local_text
-from mpstui.observe.procfs import user_name
 from mpstui.operations.types import Result
+from mpstui.system.procfs import user_name
 
 SCHEMA: Final = 1
 """Of everything that is printed as JSON: keys may come, none goes or changes its meaning."""

@@ -32,10 +32,10 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from mpstui.core.late import dataclass
-from mpstui.core.parent import ended_with_us
 from mpstui.core.problems import words_of
 from mpstui.core.text import UNKNOWN, error_text, format_size, path_text, plural, printable
 from mpstui.fields import INTEGER, OBJECTS, SCHEMA, SIZE, TEXT, TEXTS, TIME, Field, Text, Thing, Type
+from mpstui.system.parent import ended_with_us
 
 T = TypeVar("T")
 STATES: Final = (

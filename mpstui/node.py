@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 from mpstui.core.text import error_text, path_text
 from mpstui.observe.devices import NodeXids, RealNvml
 from mpstui.observe.nvml_process import taken
-from mpstui.observe.procfs import Cgroups, ProcProcesses, find_elsewhere, nameless_uid
-from mpstui.observe.sources import LaunchSource, NodeSources, ProcessFacts, ProcessSource
+from mpstui.observe.sources import LaunchSource, NodeSources, ProcessSource
 from mpstui.sim.marker import BrokenMarkerError, claim, is_simulated
+from mpstui.system.procfs import Cgroups, ProcessFacts, ProcProcesses, find_elsewhere, nameless_uid
 
 if TYPE_CHECKING:
     from mpstui.observe.devices import Dcgm

@@ -29,7 +29,7 @@ from textual_serve.app_service import AppService
 from textual_serve.server import Server
 
 from mpstui.core.late import dataclass
-from mpstui.core.parent import ended_with_us
+from mpstui.system.parent import ended_with_us
 
 GRACE: Final = 5.0
 """Seconds that a session's process has to end by itself."""

@@ -175,7 +175,7 @@ def test_all_patterns_of_the_program_can_be_compiled() -> None:
     """What the library would say while the module is imported."""
     modules = [each.name for each in pkgutil.walk_packages(mpstui.__path__, "mpstui.") if ".core." in each.name]
     modules += [each.name for each in pkgutil.walk_packages(mpstui.control.__path__, "mpstui.control.")]
-    modules += ["mpstui.observe.procfs", "mpstui.observe.devices", "mpstui.operations.registry", "mpstui.config"]
+    modules += ["mpstui.system.procfs", "mpstui.observe.devices", "mpstui.operations.registry", "mpstui.config"]
     found = 0
     for name in modules:
         importlib.import_module(name)

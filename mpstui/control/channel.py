@@ -17,11 +17,11 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 from mpstui.control.answer import Outcome
 from mpstui.control.commandline import SOCKETS
 from mpstui.control.holder import HELD_AFTER, SessionWatch
-from mpstui.control.memory import real_path
 from mpstui.core.late import pattern
 from mpstui.core.model import SessionHolder
 from mpstui.core.text import error_text, path_text, printable
 from mpstui.core.trust import Meant, Speaker
+from mpstui.system.memory import real_path
 
 OUTPUT_LIMIT = 4 << 20
 """Bytes of output after which a binary is taken to be flooding; 48 clients with 4 KB of argv[0] each are 0.2 MB."""

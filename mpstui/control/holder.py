@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from mpstui.control.commandline import SOCKETS, parse_command_line
-from mpstui.control.memory import read_each, read_memory, real_path
 from mpstui.core.model import SessionHolder
 from mpstui.core.text import printable
+from mpstui.system.memory import read_each, read_memory, real_path
 
 DEFAULT_PIPE_DIRECTORY = "/tmp/nvidia-mps"  # noqa: S108  the daemon's own default
 HELD_AFTER: Final = 3.0

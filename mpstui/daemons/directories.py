@@ -10,8 +10,8 @@ from pathlib import Path
 from mpstui.core.requests import ExitStatus
 from mpstui.core.text import path_text, unprintable
 from mpstui.observe.discovery import PATH_LIMIT
-from mpstui.observe.procfs import user_name
-from mpstui.observe.trusted import NotTrustedError, judge_way
+from mpstui.system.procfs import user_name
+from mpstui.system.trusted import NotTrustedError, judge_way
 
 _OTHERS_WRITE = 0o022
 

@@ -17,8 +17,8 @@ from mpstui.config import state_folder
 from mpstui.core.model import Device, ProcessKey
 from mpstui.core.text import error_text, path_text, printable
 from mpstui.observe.discovery import running_daemons
-from mpstui.observe.procfs import boot_id
-from mpstui.observe.trusted import NotTrustedError, judge_directory, open_trusted
+from mpstui.system.procfs import boot_id
+from mpstui.system.trusted import NotTrustedError, judge_directory, open_trusted
 
 EXCLUSIVE: Final = "EXCLUSIVE_PROCESS"
 DEFAULT: Final = "DEFAULT"

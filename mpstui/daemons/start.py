@@ -28,8 +28,8 @@ from mpstui.core.text import path_text, printable
 from mpstui.daemons.directories import DaemonError, check, check_length, prepare
 from mpstui.daemons.spec import DaemonSpec, Started
 from mpstui.observe.discovery import Place, discover
-from mpstui.observe.trusted import UnreadableLogError, open_log, owners_of
 from mpstui.plan.cpus import cpu_text
+from mpstui.system.trusted import UnreadableLogError, open_log, owners_of
 
 READY_WITHIN: Final = 10.0
 """Seconds; a daemon took 13 ms on an H100 node."""

@@ -18,7 +18,6 @@ from mpstui.control.binary import look
 from mpstui.control.channel import patience
 from mpstui.control.commandline import PROGRAM, shown_program
 from mpstui.control.grammar import Clock
-from mpstui.control.memory import INSIDE, real_path
 from mpstui.control.protocol import protocol_of
 from mpstui.core.model import Snapshot
 from mpstui.core.text import path_text, printable, unprintable
@@ -41,7 +40,8 @@ from mpstui.doctor.types import (
 from mpstui.observe.devices import dcgm_trouble
 from mpstui.observe.discovery import Place, running_daemons
 from mpstui.observe.logs import server_logs
-from mpstui.observe.procfs import (
+from mpstui.system.memory import INSIDE, real_path
+from mpstui.system.procfs import (
     HiddenProcessError,
     environment_of,
     read_arguments,
@@ -50,7 +50,7 @@ from mpstui.observe.procfs import (
     read_proc,
     read_stat,
 )
-from mpstui.observe.trusted import Owners, UnreadableLogError, is_there, open_log
+from mpstui.system.trusted import Owners, UnreadableLogError, is_there, open_log
 
 CHECKS: Final[tuple[Callable[[Facts], Iterator[Finding]], ...]] = (
     setup.driver,

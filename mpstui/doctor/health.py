@@ -15,8 +15,8 @@ from typing import Final, NamedTuple
 
 from mpstui.core.text import path_text, unprintable
 from mpstui.observe.discovery import Place, discover
-from mpstui.observe.procfs import HiddenProcessError, read_stat
-from mpstui.observe.trusted import UnreadableLogError, open_log
+from mpstui.system.procfs import HiddenProcessError, read_stat
+from mpstui.system.trusted import UnreadableLogError, open_log
 
 WELL, USAGE, ABSENT, NO_ANSWER, NOT_PERMITTED = 0, 2, 3, 4, 5
 """As in ``operations.types.ExitStatus``, which is slow to load."""

@@ -11,7 +11,7 @@ from mpstui.core.text import format_size, path_text, plural
 from mpstui.core.trust import NOBODY
 from mpstui.doctor.types import SHM, DirectoryFacts, Facts, Finding, subject_of
 from mpstui.observe.discovery import PATH_LIMIT
-from mpstui.observe.trusted import REMEDY
+from mpstui.system.trusted import REMEDY
 
 OPEN_FILES: Final = 16384
 """Recommended: each client takes several descriptors of daemon and server."""

@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from mpstui.core.late import dataclass
 from mpstui.core.model import Device, Snapshot
-from mpstui.observe.procfs import CgroupMemory
+from mpstui.system.procfs import CgroupMemory
 
 SHM: Final = "/dev/shm"  # noqa: S108 - the kernel's name for it
 DEBUGGERS: Final = ("cuda-gdb", "ddt", "forge-backend", "totalview", "tvdsvr")

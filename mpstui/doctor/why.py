@@ -28,9 +28,9 @@ from mpstui.core.v3 import DEFAULT
 from mpstui.doctor.program import Program, Shm, read_namespaces, read_program, shm_of
 from mpstui.doctor.types import DEBUGGERS
 from mpstui.observe.discovery import FileId, file_id
-from mpstui.observe.procfs import read_environment
 from mpstui.observe.sources import ProcessSource
 from mpstui.plan.variables import CONTEXT_BYTES, meant
+from mpstui.system.procfs import read_environment
 
 Certainty = Literal["sure", "likely", "possible"]
 _ORDER: Final[Mapping[Certainty, int]] = {"sure": 0, "likely": 1, "possible": 2}

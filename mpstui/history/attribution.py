@@ -10,7 +10,7 @@ from typing import Final
 
 from mpstui.core.model import Event
 from mpstui.core.text import printable
-from mpstui.observe.trusted import NotTrustedError, open_trusted
+from mpstui.system.trusted import NotTrustedError, open_trusted
 
 _TAIL: Final = 1 << 20
 _SLACK: Final = 5.0

@@ -10,7 +10,7 @@ from typing import Final
 
 from mpstui.control.grammar import LINE_BYTES, Clock
 from mpstui.core.late import pattern
-from mpstui.observe.trusted import Owners, UnreadableLogError, open_log
+from mpstui.system.trusted import Owners, UnreadableLogError, open_log
 
 BLOCK: Final = 1 << 18
 _ROTATED: Final = pattern(

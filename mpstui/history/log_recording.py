@@ -15,7 +15,7 @@ from mpstui.history.reader import LogHistory
 from mpstui.history.recording import MemoryTape, Recorder, RecordingError
 from mpstui.observe.discovery import Place
 from mpstui.observe.reducer import NodeState
-from mpstui.observe.trusted import UnreadableLogError
+from mpstui.system.trusted import UnreadableLogError
 
 READ: Final = 32 << 20
 """Bytes of each log that are read, the newest ones."""

@@ -18,8 +18,8 @@ from mpstui.history.reader import LogHistory, People
 from mpstui.observe.discovery import discover
 from mpstui.observe.sources import NodeSources, ProcessSource
 from mpstui.observe.state import with_xids
-from mpstui.observe.trusted import Owners, UnreadableLogError, UnreadableNodeError, owners_of
 from mpstui.operations.audit import default_path
+from mpstui.system.trusted import Owners, UnreadableLogError, UnreadableNodeError, owners_of
 
 _LOOK: Final = 0.2
 """Seconds between two looks at logs in which nothing happens."""

@@ -77,7 +77,7 @@ def _send(file: LogFile, start: int, parser: LogParser, parent: int, writing: in
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it too, and ends this
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        from mpstui.core.parent import end_with_parent
+        from mpstui.system.parent import end_with_parent
 
         if end_with_parent(parent, signal.SIGKILL):
             with open(writing, "wb") as pipe:

@@ -12,7 +12,7 @@ from mpstui.core.text import path_text
 from mpstui.history.reader import LogHistory
 from mpstui.observe.discovery import Place
 from mpstui.observe.reducer import NodeState, Watching
-from mpstui.observe.trusted import Owners
+from mpstui.system.trusted import Owners
 
 _EVENTS = 500
 

@@ -18,9 +18,9 @@ from mpstui.core.model import Event
 from mpstui.history.files import LogFile
 from mpstui.history.parser_process import parsed
 from mpstui.observe.logs import CONTROL_LOG, CONTROL_MARKER, SERVER_LOG, LogTail, last_change, server_logs
-from mpstui.observe.sources import ProcessFacts
 from mpstui.observe.state import TWICE, DaemonState, EventLog, told_by
-from mpstui.observe.trusted import Owners, UnreadableLogError, is_there
+from mpstui.system.procfs import ProcessFacts
+from mpstui.system.trusted import Owners, UnreadableLogError, is_there
 
 _LEAD: Final = 256 << 10
 """Bytes read before the time asked for: what is told of a client there explains what follows."""

@@ -29,7 +29,7 @@ from mpstui.core.late import pattern
 from mpstui.core.mask import Mask
 from mpstui.core.text import error_text, path_text
 from mpstui.observe.reducer import READINGS, Kept, NodeState
-from mpstui.observe.trusted import NotTrustedError, open_named, open_trusted
+from mpstui.system.trusted import NotTrustedError, open_named, open_trusted
 
 VERSION: Final = 1
 SPAN: Final = 60.0

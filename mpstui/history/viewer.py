@@ -23,10 +23,10 @@ from mpstui.history.postmortem import as_told_there
 from mpstui.history.reader import LogHistory
 from mpstui.history.recording import FileSink, FileTape, MemoryTape, Recorder, RecordingError, Tape
 from mpstui.history.times import time_within
-from mpstui.observe.procfs import user_name
 from mpstui.observe.sources import BlockingCalls, NodeSources
-from mpstui.observe.trusted import UnreadableLogError
 from mpstui.observe.watcher import NodeWatcher
+from mpstui.system.procfs import user_name
+from mpstui.system.trusted import UnreadableLogError
 
 MEMORY: Final = 6 << 20
 """Bytes that a screen keeps of what was."""

@@ -15,7 +15,7 @@ from mpstui.core.text import error_text, printable
 from mpstui.load.process import EXIT_FAILED, EXIT_FORCED
 from mpstui.load.protocol import LINE_LIMIT, Order, decode, encode, fold
 from mpstui.load.types import Computation, WorkerError, WorkerReport, WorkerState
-from mpstui.observe.procfs import process_key
+from mpstui.system.procfs import process_key
 
 NO_DAEMON_DIRECTORY: Final = "/nonexistent/mpstui-without-mps"
 """A pipe directory without a daemon: CUDA then works without MPS (fact 19)."""

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Final
 
 from mpstui.control.channel import patience
-from mpstui.core.parent import adopt_orphans
 from mpstui.load.runner import descendants, end_all
+from mpstui.system.parent import adopt_orphans
 
 PIPE, LOG, OUTPUT = "pipe", "log", "output"
 READY: Final = b"ready\n"

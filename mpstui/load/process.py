@@ -18,9 +18,9 @@ import threading
 from collections import deque
 from typing import Any, Final, NoReturn
 
-from mpstui.core.parent import end_with_parent
 from mpstui.load.protocol import LINE_LIMIT, Order, decode, encode
 from mpstui.load.types import WorkerError
+from mpstui.system.parent import end_with_parent
 
 GRACE: Final = 8.0
 """Seconds from the wish to end to the forced end."""

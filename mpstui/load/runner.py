@@ -19,10 +19,10 @@ from typing import IO, Final, NoReturn
 
 import psutil
 
-from mpstui.core.parent import adopt_orphans, ended_with_us
 from mpstui.core.text import error_text, plural, printable
 from mpstui.load.process import Channel
 from mpstui.load.types import WorkerError
+from mpstui.system.parent import adopt_orphans, ended_with_us
 
 TERM_SECONDS: Final = 10.0
 """From SIGTERM to SIGKILL for the program and its descendants."""

@@ -26,12 +26,12 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator,
 from dataclasses import field
 from typing import Final, NamedTuple, TypeVar
 
-from mpstui.control.memory import keepers
 from mpstui.core.late import dataclass, pattern
 from mpstui.core.model import Activity, ProcessKey
 from mpstui.core.text import error_text, printable
-from mpstui.observe.procfs import mounts_of_its_own, process_key, read_proc
 from mpstui.observe.sources import BlockingCalls, LaunchReading, LaunchSource
+from mpstui.system.memory import keepers
+from mpstui.system.procfs import mounts_of_its_own, process_key, read_proc
 
 LAUNCHES: Final = frozenset(
     name + suffix

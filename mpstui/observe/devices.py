@@ -26,7 +26,7 @@ from mpstui.core.model import Device
 from mpstui.core.text import path_text, printable
 from mpstui.core.xid import Xid, parse_line, same_bus
 from mpstui.observe.sources import NvmlSample, XidSource
-from mpstui.observe.trusted import NotTrustedError, judge_directory
+from mpstui.system.trusted import NotTrustedError, judge_directory
 
 if TYPE_CHECKING:
     import subprocess

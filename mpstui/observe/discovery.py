@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from mpstui.control.commandline import PROGRAM, SOCKETS, Protocol, parse_command_line
-from mpstui.control.memory import read_each, real_path
 from mpstui.core.late import pattern
 from mpstui.core.model import DEVICES_VARIABLE, EMPTY, LIMIT_VARIABLES, ProcessKey
 from mpstui.core.text import path_text, printable, unprintable
 from mpstui.core.trust import Speaker, may_signal
-from mpstui.observe.procfs import (
+from mpstui.system.memory import read_each, real_path
+from mpstui.system.procfs import (
     HiddenProcessError,
     effective_uid,
     mounts_of_its_own,
@@ -37,17 +37,17 @@ from mpstui.observe.procfs import (
     start_time,
     user_name,
 )
-from mpstui.observe.trusted import (
+from mpstui.system.trusted import (
     NotTrustedError,
     Owners,
     UnreadableLogError,
     _judge,
     _judge_mounts,
-    _walk,
     is_believed,
     is_there,
     open_log,
     owners_of,
+    walk,
 )
 
 # Finds the control daemons that run on this machine: one pass over /proc, without a word to any of them.
@@ -296,7 +296,7 @@ def _open_to_others(pipe_dir: Path, owners: Collection[int]) -> bool:
     place = pipe_dir
     for _ in range(_LINKS):
         with ExitStack() as held:
-            _walk(place, held, owners, False)
+            walk(place, held, owners, False)
         if not place.is_symlink():
             break
         if os.lstat(place).st_uid not in owners:

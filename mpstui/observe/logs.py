@@ -15,7 +15,7 @@ from mpstui.control.protocol import LEGACY, ControlProtocol
 from mpstui.control.v3 import NAME
 from mpstui.core.model import Event
 from mpstui.observe.sources import BlockingCalls
-from mpstui.observe.trusted import Owners, UnreadableLogError, is_there, open_log
+from mpstui.system.trusted import Owners, UnreadableLogError, is_there, open_log
 
 # Follows one log file: from its end on, through rotation and truncation, at the cost of one ``stat`` a poll.
 

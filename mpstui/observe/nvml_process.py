@@ -100,7 +100,7 @@ def _serve(make: Callable[[], NvmlSource], parent: int, questions: int, answers:
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it too, and ends this
         _keep(questions, answers)
-        from mpstui.core.parent import end_with_parent
+        from mpstui.system.parent import end_with_parent
 
         if end_with_parent(parent, signal.SIGKILL):
             source = make()

@@ -39,8 +39,9 @@ from mpstui.core.text import client_pids, format_size, moment_text, owner, path_
 from mpstui.core.trust import is_lying
 from mpstui.core.v3 import DEFAULT
 from mpstui.observe.discovery import Place, how_to_start
-from mpstui.observe.sources import NvmlSample, ProcessFacts
+from mpstui.observe.sources import NvmlSample
 from mpstui.observe.state import DaemonState, ServerRecord
+from mpstui.system.procfs import ProcessFacts
 
 # Devices that more than one running daemon serves; pure.
 

@@ -56,7 +56,7 @@ from mpstui.observe.problems import (
     server_fault,
     start_failures,
 )
-from mpstui.observe.sources import NvmlSample, ProcessFacts
+from mpstui.observe.sources import NvmlSample
 from mpstui.observe.state import (
     ClientRecord,
     DaemonState,
@@ -71,6 +71,7 @@ from mpstui.observe.state import (
     in_namespace,
     partitioned,
 )
+from mpstui.system.procfs import ProcessFacts
 
 
 def contexts_by_device(state: DaemonState) -> Counter[str]:

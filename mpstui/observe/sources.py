@@ -1,25 +1,24 @@
-"""The readings that the reducer folds, the interfaces behind which a real or a simulated node gives them, and the
-thread in which they are read."""
+"""The readings that the reducer folds beside those of /proc, the interfaces behind which a real or a simulated node
+gives them all, and the thread in which they are read."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import field, fields
-from operator import attrgetter
+from dataclasses import field
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from mpstui.core.late import dataclass
 from mpstui.core.model import Device, ProcessKey, empty
-from mpstui.core.where import Where
 
 if TYPE_CHECKING:
     import asyncio
 
     from mpstui.core.xid import Xid
+    from mpstui.system.procfs import ProcessFacts
 
 T = TypeVar("T")
 
@@ -58,37 +57,6 @@ class NvmlSource(Protocol):
         ...
 
     def close(self) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessFacts:
-    """What /proc tells of a process; what may not be read is None."""
-
-    key: ProcessKey
-    start_time: float | None = None
-    uid: int | None = None
-    user: str | None = None
-    command: str | None = None
-    """The command line, printable."""
-    cpu_seconds: float | None = None
-    cgroup: str | None = None
-    container: str | None = None
-    terminal: str | None = None
-    pid_namespace: int | None = None
-    environment: Mapping[str, str] | None = None
-    """Only the CUDA_* variables; None where /proc does not permit."""
-    where: Where | None = None
-    """Where it belongs: pod, container, job, unit."""
-    vouched: bool = False
-    """Whether the source knows by PID and start time that it is the client that the daemon means. Only the simulated
-    node's does, which has started it."""
-
-    def alike(self, other: ProcessFacts) -> bool:
-        """Whether all is the same but the CPU time."""
-        return bool(_LASTING(self) == _LASTING(other))
-
-
-_LASTING = attrgetter(*(each.name for each in fields(ProcessFacts) if each.name != "cpu_seconds"))
 
 
 class ProcessSource(Protocol):

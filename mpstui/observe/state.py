@@ -28,7 +28,7 @@ from mpstui.core.model import (
 )
 from mpstui.core.text import lower_sizes, printable, same_limit
 from mpstui.core.v3 import V3Node
-from mpstui.observe.sources import ProcessFacts
+from mpstui.system.procfs import ProcessFacts
 
 # What is known of one daemon, folded from the events of its logs; pure, times come with the events.
 

@@ -27,11 +27,11 @@ from mpstui.observe.discovery import Place, discover, steady_speaker
 from mpstui.observe.logs import LogWatch, Wakeups, Watcher, open_watcher
 from mpstui.observe.poll import Asked, Need, Reconciler, Schedule, ask_for, ask_limits, ask_membership
 from mpstui.observe.problems import clients_left, is_silent
-from mpstui.observe.procfs import Exits
 from mpstui.observe.reducer import Knows, Listener, NodeState, Watch, Watching
 from mpstui.observe.sources import BlockingCalls, LaunchSource, NodeSources, NvmlSample
 from mpstui.observe.state import FROM_START, DaemonState
-from mpstui.observe.trusted import REMEDY, owners_of
+from mpstui.system.procfs import Exits
+from mpstui.system.trusted import REMEDY, owners_of
 
 if TYPE_CHECKING:
     from mpstui.core.activity import ActivityLook

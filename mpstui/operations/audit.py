@@ -15,7 +15,7 @@ from typing import Final
 
 from mpstui.core.model import ProcessKey
 from mpstui.core.text import error_text, path_text, unprintable
-from mpstui.observe.trusted import NotTrustedError, open_trusted
+from mpstui.system.trusted import NotTrustedError, open_trusted
 
 REMEDY: Final = (
     "What ends somebody's work is written down first. Make room, or set MPSTUI_AUDIT_LOG to a file in a directory that"

@@ -15,13 +15,13 @@ from mpstui.core.model import Client, Daemon, ProcessKey, Snapshot
 from mpstui.core.text import UNKNOWN, listed, plural
 from mpstui.core.trust import is_lying, why_not
 from mpstui.observe.poll import Need
-from mpstui.observe.procfs import PidFd, open_pidfd
 from mpstui.operations.check import Refused, namespace_words, parse_uid, reachable_daemon
 from mpstui.operations.lock import DaemonTurn, NoTurn, turn
 from mpstui.operations.operation import Operation, Work
 from mpstui.operations.selectors import left
 from mpstui.operations.signals import Guard, end_process
 from mpstui.operations.types import STATUS, Argument, Danger, ExitStatus, Others, Preview, Request, Result, Verb
+from mpstui.system.procfs import PidFd, open_pidfd
 
 _NOT_TAKEN = frozenset(
     (

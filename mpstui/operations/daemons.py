@@ -16,10 +16,10 @@ from mpstui.core.model import EMPTY, Client, Daemon, ProcessKey, Snapshot
 from mpstui.core.text import PRIORITIES, UNKNOWN, by_device, format_percentage, format_size, path_text, plural
 from mpstui.core.v3 import V3Node
 from mpstui.observe.discovery import not_its_daemon
-from mpstui.observe.procfs import PidFd, open_pidfd, process_key
 from mpstui.operations.check import Refused, reachable_daemon
 from mpstui.operations.operation import Operation, Work
 from mpstui.operations.types import STATUS, Argument, Danger, ExitStatus, Preview, Progress, Request, Result, Verb
+from mpstui.system.procfs import PidFd, open_pidfd, process_key
 
 # Imported by what runs: the table of operations costs every command as little as it can.
 if TYPE_CHECKING:

@@ -20,12 +20,12 @@ from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from mpstui.control.memory import real_path
 from mpstui.core.model import Client
 from mpstui.core.text import path_text, printable
 from mpstui.core.trust import Speaker
-from mpstui.observe.procfs import boot_id, process_key, process_uids, read_proc, user_name
-from mpstui.observe.trusted import NotTrustedError, _walk
+from mpstui.system.memory import real_path
+from mpstui.system.procfs import boot_id, process_key, process_uids, read_proc, user_name
+from mpstui.system.trusted import NotTrustedError, walk
 
 FILE: Final = "mpstui.lock"
 WAIT: Final = 60.0
@@ -176,7 +176,7 @@ def _open(pipe_dir: Path, speaker: Speaker) -> int:
     try:
         path, user = place(pipe_dir, speaker)
         with ExitStack() as held:
-            folders, _ = _walk(path, held, {0, user}, False)
+            folders, _ = walk(path, held, {0, user}, False)
             fd = _open_in(folders[-1], path.name, user)
     except NotTrustedError as error:
         raise NoTurn(f"this daemon cannot be locked safely: {printable(error.args[0])}") from None

@@ -14,11 +14,11 @@ from mpstui.core.text import UNKNOWN, listed, path_text, plural
 from mpstui.core.trust import why_not
 from mpstui.observe.discovery import DEFAULT_PIPE_DIR, file_id, seen_by
 from mpstui.observe.poll import Need
-from mpstui.observe.procfs import PidFd, open_pidfd, process_key, read_environment
 from mpstui.operations.check import namespace_words
 from mpstui.operations.operation import Operation, Work
 from mpstui.operations.signals import Guard, end_process
 from mpstui.operations.types import STATUS, Argument, Danger, ExitStatus, Others, Preview, Request, Result, Verb
+from mpstui.system.procfs import PidFd, open_pidfd, process_key, read_environment
 
 
 def targets(action: str, daemon: Daemon) -> tuple[ProcessKey, ...]:

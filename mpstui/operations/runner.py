@@ -15,7 +15,6 @@ from mpstui.core.model import Daemon, ProcessKey, Snapshot
 from mpstui.core.text import path_text
 from mpstui.core.trust import NOBODY, Meant, Speaker
 from mpstui.observe.discovery import find_speaker, lock_holder
-from mpstui.observe.procfs import boot_id, process_key
 from mpstui.observe.sources import NodeSources
 from mpstui.operations.audit import REMEDY as AUDIT_REMEDY
 from mpstui.operations.audit import AuditLog
@@ -23,6 +22,7 @@ from mpstui.operations.lock import NoTurn, turn
 from mpstui.operations.operation import Operation, Work, refused_result
 from mpstui.operations.registry import ON_OVERVIEW, operation
 from mpstui.operations.types import Danger, ExitStatus, Preview, Progress, Request, Result
+from mpstui.system.procfs import boot_id, process_key
 
 READ_ONLY = "mpstui runs read-only"
 

@@ -14,10 +14,10 @@ from mpstui.core.late import pattern
 from mpstui.core.model import Client, Daemon
 from mpstui.core.text import path_text, printable
 from mpstui.core.where import Cgroup, Kind, Where, parse_cgroups
-from mpstui.observe.procfs import Cgroups, read_proc
-from mpstui.observe.trusted import NotTrustedError, open_trusted
 from mpstui.operations.check import Refused
 from mpstui.operations.types import SELECTORS, ExitStatus
+from mpstui.system.procfs import Cgroups, read_proc
+from mpstui.system.trusted import NotTrustedError, open_trusted
 
 _CLOCKS_DIFFER: Final = 60.0
 """Seconds. When a process began is counted from the boot, and a file may be on another machine's disk."""

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from mpstui.core.trust import Speaker, may_signal, why_not
 from mpstui.observe.discovery import steady_speaker
-from mpstui.observe.procfs import PidFd, user_name
 from mpstui.operations.types import ExitStatus, Progress
+from mpstui.system.procfs import PidFd, user_name
 
 
 class Guard:

@@ -16,10 +16,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from mpstui.observe.trusted import NotTrustedError, judge_directory
 from mpstui.sim.marker import owners
 from mpstui.sim.node import SimNode
 from mpstui.sim.simd.config import MARKER
+from mpstui.system.trusted import NotTrustedError, judge_directory
 
 _PREFIX: Final = "mpstui-demo-"
 _NAME: Final = re.compile(rf"{_PREFIX}[a-z0-9_]{{8}}")

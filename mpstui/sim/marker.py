@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 from mpstui.core.text import error_text, path_text
-from mpstui.observe.procfs import user_name
-from mpstui.observe.trusted import NotTrustedError, judge_directory, open_trusted
 from mpstui.sim.simd.config import DRIVER_VERSION, MARKER, read_marker
+from mpstui.system.procfs import user_name
+from mpstui.system.trusted import NotTrustedError, judge_directory, open_trusted
 
 
 class BrokenMarkerError(Exception):

@@ -18,7 +18,6 @@ from typing import Any, BinaryIO, Final
 from mpstui.control.channel import PROOF
 from mpstui.control.drivers import DRIVERS, nearest
 from mpstui.core.text import path_text, printable
-from mpstui.observe.trusted import NotTrustedError, judge_way
 from mpstui.sim.client import Behaviour, SimClient
 from mpstui.sim.marker import control_binary, owners, untrusted_directory
 from mpstui.sim.simd.config import (
@@ -32,6 +31,7 @@ from mpstui.sim.simd.config import (
     write_marker,
 )
 from mpstui.sim.simd.process import start_ticks
+from mpstui.system.trusted import NotTrustedError, judge_way
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
 _SOCKET_PATH_LIMIT: Final = 107

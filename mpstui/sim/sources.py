@@ -17,7 +17,7 @@ from mpstui.core.model import Device, ProcessKey
 from mpstui.core.text import error_text, path_text, printable
 from mpstui.core.where import Cgroup, PodName, Where, find_where
 from mpstui.core.xid import Xid, parse_line
-from mpstui.observe.sources import LaunchReading, NvmlSample, ProcessFacts, ProcessSource
+from mpstui.observe.sources import LaunchReading, NvmlSample, ProcessSource
 from mpstui.sim.marker import is_simulated, owners
 from mpstui.sim.simd.config import (
     LOAD,
@@ -30,6 +30,7 @@ from mpstui.sim.simd.config import (
     write_marker,
 )
 from mpstui.sim.simd.process import start_ticks
+from mpstui.system.procfs import ProcessFacts
 
 _DRIVER_RESERVED: Final = 487 * MIB
 """What the driver itself takes of a device's memory."""

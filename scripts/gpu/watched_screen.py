@@ -22,8 +22,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import mpstui.node
 from mpstui.core.model import ProcessKey
 from mpstui.observe.activity import LaunchCounter
-from mpstui.observe.procfs import process_key
 from mpstui.observe.sources import NodeSources
+from mpstui.system.procfs import process_key
 
 MOST: Final = 1000
 SIZE: Final = 8 + 16 * MOST

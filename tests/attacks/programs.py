@@ -16,7 +16,7 @@ from typing import Any
 
 import warm
 
-from mpstui.observe.procfs import process_key
+from mpstui.system.procfs import process_key
 
 from .conftest import Stranger
 

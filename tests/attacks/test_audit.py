@@ -20,12 +20,12 @@ import warm
 from mpstui.core import condition
 from mpstui.core.model import Daemon, Event, ProcessKey, Snapshot
 from mpstui.history.attribution import AuditTrail
-from mpstui.observe.procfs import process_key
 from mpstui.operations import audit as audit_module
 from mpstui.operations.audit import AuditLog, default_path
 from mpstui.operations.runner import OperationRunner
 from mpstui.operations.types import ExitStatus, Request
 from mpstui.sim.node import SimNode
+from mpstui.system.procfs import process_key
 from tests.attacks.conftest import Stranger
 from tests.daemons.carried_out import stop
 from tests.operations import fakes

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mpstui.observe.discovery import daemon_process, file_id, running_daemons, seen_by
-from mpstui.observe.procfs import process_uids
+from mpstui.system.procfs import process_uids
 
 from .conftest import Stranger
 from .programs import lives, lying_daemon, mpstui, posing

@@ -23,7 +23,6 @@ from mpstui.core.model import Cause, Client, Condition, ProcessKey, ServerFault,
 from mpstui.core.trust import Speaker
 from mpstui.load.supervisor import Supervisor
 from mpstui.load.types import LoadSpec
-from mpstui.observe.procfs import PidFd, process_key
 from mpstui.observe.reducer import _as_claimed
 from mpstui.operations import lock
 from mpstui.operations.audit import AuditLog
@@ -34,6 +33,7 @@ from mpstui.operations.registry import OPERATIONS, operation
 from mpstui.operations.rescue import targets
 from mpstui.operations.runner import OperationRunner
 from mpstui.operations.types import ExitStatus, Preview, Request, Result
+from mpstui.system.procfs import PidFd, process_key
 from mpstui.ui.load.setup import Setup, problem
 from mpstui.ui.trouble.no_answer import recovery
 from tests.operations.fakes import PIPE, FakeControl, FakeNode, client, node

@@ -27,13 +27,13 @@ import mpstui
 from mpstui.daemons.spec import DaemonSpec
 from mpstui.history.reader import LogHistory
 from mpstui.node import open_node
-from mpstui.observe import trusted
 from mpstui.observe.discovery import binary_version, discover, find_log_dir, last_written
 from mpstui.observe.logs import LogTail, LogWatch
-from mpstui.observe.trusted import UnreadableLogError, is_believed, open_log, owners_of
 from mpstui.observe.watcher import NodeWatcher
 from mpstui.operations.audit import AuditLog
 from mpstui.sim.marker import control_binary
+from mpstui.system import trusted
+from mpstui.system.trusted import UnreadableLogError, is_believed, open_log, owners_of
 from tests.attacks.conftest import FIRST_UID, Stranger
 from tests.daemons.carried_out import start
 
@@ -493,7 +493,7 @@ OPENERS = {
     "config.py": "the user's own configuration",
     "control/holder.py": "/proc",
     "control/channel.py": "a daemon's sockets, held while a command goes to them",
-    "control/memory.py": "/proc",
+    "system/memory.py": "/proc",
     "daemons/directories.py": "directories",
     "daemons/modes.py": "the modes that it keeps, by open_trusted",
     "daemons/stale.py": "a pipe directory and its lock",
@@ -511,8 +511,8 @@ OPENERS = {
     "observe/activity.py": "the kernel's counters, and the libraries whose functions are counted",
     "observe/devices.py": "the log of the kernel",
     "observe/nvml_process.py": "the pipes to the process that reads NVML",
-    "observe/procfs.py": "/proc",
-    "observe/trusted.py": "what it is there for",
+    "system/procfs.py": "/proc",
+    "system/trusted.py": "what it is there for",
     "load/experiments.py": "whose turn it is, in a directory of the experiment's own",
     "plan/store.py": "the user's own profiles",
     "ui/terminal.py": "/proc",

@@ -14,12 +14,12 @@ import pytest
 
 from mpstui import cli
 from mpstui.node import open_node
-from mpstui.observe.procfs import ProcProcesses
 from mpstui.observe.watcher import NodeWatcher
 from mpstui.sim.marker import is_simulated
 from mpstui.sim.node import SimNode
 from mpstui.sim.simd.config import MARKER, STATE, default_gpus, write_marker
 from mpstui.sim.sources import SimNvml, SimProcesses
+from mpstui.system.procfs import ProcProcesses
 
 from .conftest import Stranger
 from .programs import posing

@@ -19,10 +19,10 @@ import warm
 from folders import others_memory
 
 from mpstui.control.holder import find_sessions
-from mpstui.control.memory import keepers
 from mpstui.core.model import ProcessKey
 from mpstui.observe.activity import LaunchCounter, Library, UncountedError
 from mpstui.sim.node import SimNode
+from mpstui.system.memory import keepers
 
 KEEPER = r"""
 import ctypes, os, struct, sys, threading

@@ -21,14 +21,14 @@ from contract.commands import Commands
 from mpstui.control import channel
 from mpstui.control.answer import Answer, Outcome
 from mpstui.control.channel import ControlChannel, RawReply
-from mpstui.control.memory import real_path
 from mpstui.control.mps import MpsControl
 from mpstui.core.trust import Speaker
 from mpstui.observe import discovery
 from mpstui.observe.discovery import find_speaker, steady_speaker
-from mpstui.observe.procfs import PidFd, open_pidfd, process_key, process_uids
 from mpstui.operations.signals import Guard
 from mpstui.sim.node import SimNode
+from mpstui.system.memory import real_path
+from mpstui.system.procfs import PidFd, open_pidfd, process_key, process_uids
 
 from .conftest import Stranger
 from .programs import BINARY, lives, lying_daemon, mpstui, roots_process

@@ -17,10 +17,10 @@ import pytest
 
 from mpstui.observe import discovery
 from mpstui.observe.discovery import discover
-from mpstui.observe.procfs import process_key
 from mpstui.operations.lock import FILE as LOCK
 from mpstui.sim.node import SimNode
 from mpstui.sim.simd.config import default_gpus, write_marker
+from mpstui.system.procfs import process_key
 
 from .conftest import Stranger
 from .programs import ROOT, lives, lying_daemon, mpstui, roots_process

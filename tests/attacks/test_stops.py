@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mpstui.observe import trusted
 from mpstui.observe.discovery import find_speaker, lock_holder, pids_are_ours
+from mpstui.system import trusted
 
 from .conftest import Stranger
 from .programs import lives, lying_daemon, mpstui

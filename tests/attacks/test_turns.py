@@ -17,10 +17,10 @@ import warm
 from mpstui.core.model import Client, ProcessKey
 from mpstui.core.trust import Speaker
 from mpstui.observe.discovery import find_speaker
-from mpstui.observe.procfs import process_key
 from mpstui.operations import lock
 from mpstui.operations.lock import FILE, NoTurn, turn
 from mpstui.sim.node import SimNode
+from mpstui.system.procfs import process_key
 
 from .conftest import Stranger
 from .programs import BINARY, ROOT, lying_daemon

@@ -19,8 +19,8 @@ from mpstui import api
 from mpstui.cli.bundle import bundle
 from mpstui.core.mask import Mask
 from mpstui.core.model import Event, Snapshot
-from mpstui.observe.procfs import user_name
 from mpstui.sim.node import SimNode
+from mpstui.system.procfs import user_name
 
 SECRETS = ("alice", "hunter2", "secretproject", "train_secret")
 
@@ -66,7 +66,7 @@ def test_who_is_named_in_a_finding_alone_is_masked_too(
     """Whose a directory of logs is, say: no client and no daemon tells of him."""
     owners = {2001: "carolsecret", 1: "daemon", 65534: "nobody"}
     monkeypatch.setattr("pwd.getpwuid", lambda uid: SimpleNamespace(pw_name=owners[uid]))
-    monkeypatch.setattr("mpstui.observe.procfs._NAMES", {})
+    monkeypatch.setattr("mpstui.system.procfs._NAMES", {})
     log = node.log_dir / "server.log"
     whose = [user_name(uid) for uid in owners]
     monkeypatch.setattr(

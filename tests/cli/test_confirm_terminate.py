@@ -12,8 +12,8 @@ import pytest
 
 from mpstui import api
 from mpstui.cli import change
-from mpstui.observe.procfs import read_stat
 from mpstui.operations.registry import operation
+from mpstui.system.procfs import read_stat
 from tests.operations.fakes import FakeNode, client, node
 
 

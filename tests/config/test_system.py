@@ -18,9 +18,9 @@ from mpstui.control.channel import ControlChannel
 from mpstui.control.mps import MpsControl
 from mpstui.core.model import ProcessKey
 from mpstui.node import OwnCommands, open_node
-from mpstui.observe.sources import ProcessFacts
 from mpstui.sim.marker import control_binary
 from mpstui.sim.node import SimNode
+from mpstui.system.procfs import ProcessFacts
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: only root's file counts")
 NOBODY = 65534

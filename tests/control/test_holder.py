@@ -20,7 +20,7 @@ from mpstui.control import holder
 from mpstui.control.channel import describe_holder
 from mpstui.control.holder import HELD_AFTER, HeldSession, SessionWatch, find_sessions
 from mpstui.core.model import SessionHolder
-from mpstui.observe.procfs import process_key
+from mpstui.system.procfs import process_key
 
 SESSION = """
 import socket, sys

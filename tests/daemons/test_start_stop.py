@@ -25,7 +25,6 @@ from mpstui.daemons.spec import DaemonSpec, Started
 from mpstui.daemons.stale import clean
 from mpstui.daemons.start import environment_of, place_of
 from mpstui.observe.discovery import find_speaker
-from mpstui.observe.procfs import process_key, read_environment
 from mpstui.operations import daemons as stopping
 from mpstui.operations.audit import AuditLog
 from mpstui.operations.daemons import preview_stop
@@ -33,6 +32,7 @@ from mpstui.operations.lock import FILE, turn
 from mpstui.operations.types import ExitStatus
 from mpstui.sim.client import SimClient
 from mpstui.sim.marker import control_binary
+from mpstui.system.procfs import process_key, read_environment
 
 from .carried_out import start, stop
 

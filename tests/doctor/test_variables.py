@@ -9,9 +9,9 @@ import pytest
 
 from mpstui.core.model import Daemon, Event
 from mpstui.doctor import sharing
-from mpstui.observe import procfs
-from mpstui.observe.procfs import CgroupMemory, read_cgroup_memory
 from mpstui.plan.variables import DOES, MOST, variables_of
+from mpstui.system import procfs
+from mpstui.system.procfs import CgroupMemory, read_cgroup_memory
 from tests.doctor.test_checks import GIB, client, daemon, facts
 
 SERVED = Daemon(Path("/tmp/mps_0"), ordinals={"0": "GPU-0", "1": "GPU-1"}, protocol="legacy")

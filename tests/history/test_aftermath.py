@@ -16,7 +16,8 @@ from mpstui.core.model import Client, Context, Daemon, Device, ProcessKey, Serve
 from mpstui.fields import LIMIT, View, limits_of, table
 from mpstui.observe.discovery import Place
 from mpstui.observe.problems import find_problems
-from mpstui.observe.sources import NvmlSample, ProcessFacts
+from mpstui.observe.sources import NvmlSample
+from mpstui.system.procfs import ProcessFacts
 from tests.observe.replay import DATA, PIPE, at, events, fold, lines, running, shot
 
 UUID = "GPU-51dbd800-8a65-a8fc-d0ec-7abe3f1ec476"

@@ -15,13 +15,13 @@ import pytest
 from mpstui.cli.past import DRILLS
 from mpstui.core.faults import fault_reports
 from mpstui.node import open_node
-from mpstui.observe.procfs import process_key
 from mpstui.observe.watcher import NodeWatcher
 from mpstui.operations.audit import AuditLog
 from mpstui.operations.runner import OperationRunner
 from mpstui.operations.types import Request
 from mpstui.sim import drills, modes, serving
 from mpstui.sim.node import SimNode
+from mpstui.system.procfs import process_key
 
 PATIENCE = 120.0
 

@@ -16,7 +16,7 @@ from mpstui.history.node import LogPlace, NodeLogs
 from mpstui.history.postmortem import state_at
 from mpstui.history.reader import LogHistory
 from mpstui.history.times import local_text, parse_time
-from mpstui.observe.trusted import UnreadableLogError
+from mpstui.system.trusted import UnreadableLogError
 from tests.observe.replay import DATA, at, events, lines
 
 RUNS = ("commands", "faults", "users")

@@ -39,7 +39,8 @@ from mpstui.history.recording import (
 )
 from mpstui.history.viewer import of_file
 from mpstui.observe.reducer import Kept, NodeState, Watching
-from mpstui.observe.sources import NvmlSample, ProcessFacts
+from mpstui.observe.sources import NvmlSample
+from mpstui.system.procfs import ProcessFacts
 from tests.observe.replay import PIPE, events, running
 from tests.observe.test_reducer import COMMANDS, FAULTS, H100, USERS, UUID, facts
 

@@ -6,7 +6,7 @@ import pytest
 
 from mpstui.core.model import ProcessKey
 from mpstui.history.reader import LogHistory
-from mpstui.observe.sources import ProcessFacts
+from mpstui.system.procfs import ProcessFacts
 from tests.observe.replay import DATA, PIPE, at, events, fold, lines, shot
 from tests.observe.test_logparse import control, server
 

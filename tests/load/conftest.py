@@ -12,9 +12,9 @@ import pytest
 
 from mpstui.load.supervisor import Supervisor
 from mpstui.load.types import WorkerReport
-from mpstui.observe.procfs import is_alive, process_key
 from mpstui.sim.load import worker_command
 from mpstui.sim.node import SimNode
+from mpstui.system.procfs import is_alive, process_key
 
 DEADLINE = 120.0
 

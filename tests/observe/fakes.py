@@ -11,8 +11,9 @@ from mpstui.control.protocol import LEGACY, Capabilities
 from mpstui.control.wire import ClientContext, DeviceClients, DeviceQuery, QueriedDevice
 from mpstui.core.model import Device, ProcessKey
 from mpstui.observe.discovery import Place
-from mpstui.observe.sources import NodeSources, NvmlSample, ProcessFacts
+from mpstui.observe.sources import NodeSources, NvmlSample
 from mpstui.observe.watcher import NodeWatcher
+from mpstui.system.procfs import ProcessFacts
 
 UUID = "GPU-c6233a33-3507-69ef-fed3-0090a2cbc745"
 

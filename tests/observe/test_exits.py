@@ -10,7 +10,7 @@ import pytest
 
 from mpstui.core.model import ProcessKey
 from mpstui.observe.discovery import Place
-from mpstui.observe.procfs import Exits
+from mpstui.system.procfs import Exits
 from tests.observe.fakes import Node
 
 

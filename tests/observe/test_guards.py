@@ -12,8 +12,8 @@ from mpstui.control.wire import DeviceQuery, LimitReading, Membership, PsRow, Qu
 from mpstui.core.model import Device, Event, ProcessKey
 from mpstui.observe.problems import ended_unseen, find_problems
 from mpstui.observe.reducer import NodeState, Watching
-from mpstui.observe.sources import ProcessFacts
 from mpstui.observe.state import EventLog, FaultRecord, fold_membership
+from mpstui.system.procfs import ProcessFacts
 
 from .replay import PIPE, at, fold, running, shot
 from .test_starts import control, server

@@ -35,7 +35,8 @@ from mpstui.observe import reducer
 from mpstui.observe.discovery import Place
 from mpstui.observe.problems import find_problems
 from mpstui.observe.reducer import NodeState, Watching
-from mpstui.observe.sources import NvmlSample, ProcessFacts
+from mpstui.observe.sources import NvmlSample
+from mpstui.system.procfs import ProcessFacts
 from tests.observe.replay import DATA, PIPE, at, events, fold, lines, running, shot
 from tests.observe.test_logparse import control
 

@@ -9,12 +9,12 @@ import time
 
 import pytest
 
-from mpstui.observe.procfs import ProcProcesses
 from mpstui.observe.sources import NodeSources
 from mpstui.observe.watcher import NodeWatcher
 from mpstui.sim.marker import control_binary
 from mpstui.sim.node import SimNode
 from mpstui.sim.sources import SimNvml, SimProcesses
+from mpstui.system.procfs import ProcProcesses
 
 
 class Watched:

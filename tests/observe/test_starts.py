@@ -13,8 +13,9 @@ from mpstui.control.wire import Membership
 from mpstui.core.cells import health_word
 from mpstui.core.model import ProcessKey
 from mpstui.doctor.checkup import examine, examine_logs
-from mpstui.observe.sources import NvmlSample, ProcessFacts
+from mpstui.observe.sources import NvmlSample
 from mpstui.observe.state import ClientRecord, fold_membership
+from mpstui.system.procfs import ProcessFacts
 from tests.doctor.test_checks import facts
 
 from .replay import PIPE, at, fold, running, shot

@@ -11,9 +11,10 @@ from mpstui.core.model import ProcessKey
 from mpstui.export.metrics import Metrics
 from mpstui.fleet import from_status
 from mpstui.observe.reducer import NodeState, Watching
-from mpstui.observe.sources import NvmlSample, ProcessFacts
+from mpstui.observe.sources import NvmlSample
 from mpstui.operations.rescue import Unblock
 from mpstui.operations.types import ExitStatus
+from mpstui.system.procfs import ProcessFacts
 from tests.observe.replay import PIPE, at, events, running
 from tests.observe.test_logparse import control
 from tests.observe.test_reducer import H100

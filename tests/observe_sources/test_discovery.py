@@ -20,8 +20,8 @@ from mpstui.core.trust import Speaker
 from mpstui.daemons.stale import clean
 from mpstui.observe import discovery
 from mpstui.observe.discovery import Place, binary_version, daemon_process, discover, how_to_start, running_daemons
-from mpstui.observe.procfs import process_key
-from mpstui.observe.trusted import owners_of
+from mpstui.system.procfs import process_key
+from mpstui.system.trusted import owners_of
 from tests.observe_sources.places import control_log
 
 DATA = Path(__file__).parents[1] / "data"

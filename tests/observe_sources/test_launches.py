@@ -30,7 +30,7 @@ from mpstui.observe.activity import (
     own_namespace,
     program,
 )
-from mpstui.observe.procfs import process_key
+from mpstui.system.procfs import process_key
 
 HERE = fakecuda.MACHINE.get(os.uname().machine, 62)
 HOW, WHY = activity.trouble()

@@ -12,7 +12,7 @@ import pytest
 from mpstui.core.model import ProcessKey
 from mpstui.observe import discovery
 from mpstui.observe.discovery import binary_version, find_log_dir
-from mpstui.observe.trusted import owners_of
+from mpstui.system.trusted import owners_of
 from tests.observe_sources.places import control_log
 
 OURS = owners_of(None)

@@ -16,9 +16,10 @@ from subprocess import PIPE, Popen
 import pytest
 
 from mpstui.core.model import ProcessKey
-from mpstui.observe import procfs
-from mpstui.observe.procfs import (
+from mpstui.system import procfs
+from mpstui.system.procfs import (
     PidFd,
+    ProcessFacts,
     ProcProcesses,
     Stat,
     Trouble,
@@ -31,7 +32,6 @@ from mpstui.observe.procfs import (
     terminal_name,
     user_name,
 )
-from mpstui.observe.sources import ProcessFacts
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become somebody else")
 Waiter = Callable[..., "Popen[bytes]"]
@@ -208,7 +208,7 @@ def test_what_may_not_be_read_is_none(waiter: Waiter) -> None:
     mine = waiter(env={"CUDA_VISIBLE_DEVICES": "0"})
     code = f"""
 sys.path.insert(0, {str(Path(procfs.__file__).parents[2])!r})
-from mpstui.observe.procfs import ProcProcesses, open_pidfd, process_key
+from mpstui.system.procfs import ProcProcesses, open_pidfd, process_key
 import signal
 open_pidfd(process_key(os.getpid())).close()
 "\\n".encode("unicode_escape")  # the interpreter's own files may be out of reach afterwards

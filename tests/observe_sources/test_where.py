@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from mpstui.core.where import Cgroup, PodName, Where, find_where, parse_cgroups
-from mpstui.observe.procfs import Cgroups
+from mpstui.system.procfs import Cgroups
 
 ID = "3f5c8a0d9b7e41c2a6f0d8e1b2c3a4958677665544332211ffeeddccbbaa9988"
 UID = "7a6a3c5e-9d5b-4a43-8f5c-2a1b3c4d5e6f"

@@ -15,13 +15,13 @@ from mpstui.control.answer import Outcome
 from mpstui.control.channel import describe_holder
 from mpstui.core import condition
 from mpstui.core.model import ProcessKey, ServerFault, SessionHolder
-from mpstui.observe.procfs import process_key
 from mpstui.operations import rescue
 from mpstui.operations.audit import AuditLog
 from mpstui.operations.registry import operation, preview
 from mpstui.operations.rescue import targets
 from mpstui.operations.runner import OperationRunner
 from mpstui.operations.types import ExitStatus, Request
+from mpstui.system.procfs import process_key
 from tests.operations.fakes import PIPE, FakeControl, FakeNode, client, node
 
 DEAF = "import signal, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); sys.stdin.read()"

@@ -14,12 +14,12 @@ import pytest
 
 from mpstui.control.answer import Outcome
 from mpstui.core.model import ProcessKey
-from mpstui.observe.procfs import read_stat
 from mpstui.operations.audit import AuditLog, default_path
 from mpstui.operations.limits import SetPinnedMemLimit
 from mpstui.operations.registry import OPERATIONS, operation
 from mpstui.operations.runner import OperationRunner
 from mpstui.operations.types import ExitStatus, Request
+from mpstui.system.procfs import read_stat
 
 from .fakes import PIPE, FakeNode, client, node
 

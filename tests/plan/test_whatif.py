@@ -9,11 +9,11 @@ import pytest
 from operations.fakes import GPU, OTHER_GPU, PIPE, client, node
 
 from mpstui.core.model import Event, ProcessKey
-from mpstui.observe.procfs import environment_of, process_key
 from mpstui.plan.chain import Chain, limit_chains
 from mpstui.plan.planner import make_plan
 from mpstui.plan.types import Plan, target_of
 from mpstui.plan.whatif import By, tenants, what_if
+from mpstui.system.procfs import environment_of, process_key
 
 GIB = 1 << 30
 CLIENTS = (

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from mpstui.core.model import ProcessKey
-from mpstui.observe.sources import ProcessFacts
 from mpstui.sim.marker import is_simulated
 from mpstui.sim.node import SimNode
 from mpstui.sim.simd.config import MARKER
 from mpstui.sim.simd.process import start_ticks
 from mpstui.sim.sources import SimNvml, SimProcesses
+from mpstui.system.procfs import ProcessFacts
 
 from .recorded import eventually
 

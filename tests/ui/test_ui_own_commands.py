@@ -24,7 +24,7 @@ from mpstui.commands import MOST, CommandTarget, Filled, RefusedError, fill, fin
 from mpstui.config import CommandSpec, Policy, load_config
 from mpstui.core.model import Past, ProcessKey
 from mpstui.core.trust import Speaker
-from mpstui.observe.procfs import read_stat
+from mpstui.system.procfs import read_stat
 from mpstui.ui.keymap import LETTERS, places, usable
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: files of other users")

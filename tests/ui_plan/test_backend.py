@@ -20,7 +20,6 @@ from mpstui.core import condition
 from mpstui.core.model import Daemon
 from mpstui.daemons.spec import Started, Wish
 from mpstui.node import open_node
-from mpstui.observe.procfs import process_key
 from mpstui.observe.watcher import NodeWatcher
 from mpstui.operations.audit import AuditLog
 from mpstui.operations.runner import OperationRunner
@@ -28,6 +27,7 @@ from mpstui.operations.types import ExitStatus
 from mpstui.plan.profile import ProfileError, parse
 from mpstui.sim.client import SimClient
 from mpstui.sim.marker import control_binary
+from mpstui.system.procfs import process_key
 
 from .fakes import PROFILE, small
 

@@ -20,7 +20,7 @@ import pytest
 
 from mpstui.cli.web import _is_url, _listen, _told
 from mpstui.config import PrivateFileError, private_file, read_private
-from mpstui.observe.procfs import read_stat
+from mpstui.system.procfs import read_stat
 from mpstui.web import Rules, TerminalSize, WebServer, address
 
 TOKEN = "a" * 43

@@ -20,10 +20,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final, Literal
 
-from mpstui.control.memory import INSIDE
 from mpstui.core.late import pattern
 from mpstui.core.text import error_text, path_text, printable
-from mpstui.observe.procfs import read_proc, user_name
+from mpstui.system.memory import INSIDE
+from mpstui.system.procfs import read_proc, user_name
 
 _LOOK: Final = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _SAFE: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
@@ -60,7 +60,7 @@ def open_trusted(path: Path, flags: int, owners: Collection[int], *, make: bool 
     the other end of a FIFO. Raises NotTrustedError, and OSError.
     """
     with ExitStack() as held:
-        way, steered = _walk(path, held, owners, make)
+        way, steered = walk(path, held, owners, make)
         fd = _open(path, flags, way[-1])
         try:
             found = _regular(path, fd)
@@ -81,7 +81,7 @@ def judge_directory(path: Path, owners: Collection[int]) -> None:
     it, or may change one that is not sticky; OSError where it is not there, or no directory.
     """
     with ExitStack() as held:
-        _walk(path / "-", held, owners, False)
+        walk(path / "-", held, owners, False)
 
 
 def judge_way(path: Path, owners: Collection[int]) -> None:
@@ -98,7 +98,7 @@ def open_named(path: Path) -> int:
     """
     own = {0, os.geteuid()}
     with ExitStack() as held:
-        way, steered = _walk(path, held, None, False)
+        way, steered = walk(path, held, None, False)
         fd = _open(path, os.O_RDONLY, way[-1])
         try:
             found = _regular(path, fd)
@@ -138,7 +138,7 @@ def _led_elsewhere(path: Path, steered: Collection[int], owner: int) -> NotTrust
     )
 
 
-def _walk(path: Path, held: ExitStack, owners: Collection[int] | None, make: bool) -> tuple[list[int], frozenset[int]]:
+def walk(path: Path, held: ExitStack, owners: Collection[int] | None, make: bool) -> tuple[list[int], frozenset[int]]:
     """The directories down to the one that holds ``path``, open until ``held`` ends, and who decides where the way
     leads: the owners that are not root, of all of it; without ``owners``, when it is walked as it is, of its links."""
     raw = os.fsencode(path)

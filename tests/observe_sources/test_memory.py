@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import mpstui
-from mpstui.control import memory
-from mpstui.control.memory import read_each, read_memory
+from mpstui.system import memory
+from mpstui.system.memory import read_each, read_memory
 
 
 def test_one_that_keeps_its_reader_is_left_and_asked_again_when_it_comes_back(
@@ -60,7 +60,7 @@ def test_a_child_reads_with_threads_of_its_own() -> None:
     """In a program without other threads: a fork beside those of pytest may never end."""
     program = """
 import os
-from mpstui.control.memory import read_memory
+from mpstui.system.memory import read_memory
 assert read_memory("/proc/self/cmdline", 1 << 16)
 if (child := os.fork()) == 0:
     os._exit(0 if read_memory("/proc/self/cmdline", 1 << 16) else 1)

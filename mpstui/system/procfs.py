@@ -17,17 +17,17 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
+from operator import attrgetter
 from pathlib import Path
 from types import TracebackType
 from typing import Final, NamedTuple
 
-from mpstui.control.memory import read_each, read_file, read_memory
-from mpstui.core.late import pattern
+from mpstui.core.late import dataclass, pattern
 from mpstui.core.model import ProcessKey
 from mpstui.core.text import printable
 from mpstui.core.where import Cgroup, PodName, Where, cgroup_path, container_of, find_where, parse_cgroups
-from mpstui.observe.sources import ProcessFacts
+from mpstui.system.memory import read_each, read_file, read_memory
 
 # Reads /proc: one process's stat, arguments, environment, user; what may not be read is None.
 #
@@ -409,6 +409,37 @@ def is_alive(key: ProcessKey) -> bool:
     """
     now = process_key(key.pid)
     return now is not None and (key.start_ticks is None or now.start_ticks is None or now == key)
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessFacts:
+    """What /proc tells of a process; what may not be read is None."""
+
+    key: ProcessKey
+    start_time: float | None = None
+    uid: int | None = None
+    user: str | None = None
+    command: str | None = None
+    """The command line, printable."""
+    cpu_seconds: float | None = None
+    cgroup: str | None = None
+    container: str | None = None
+    terminal: str | None = None
+    pid_namespace: int | None = None
+    environment: Mapping[str, str] | None = None
+    """Only the CUDA_* variables; None where /proc does not permit."""
+    where: Where | None = None
+    """Where it belongs: pod, container, job, unit."""
+    vouched: bool = False
+    """Whether the source knows by PID and start time that it is the client that the daemon means. Only the simulated
+    node's does, which has started it."""
+
+    def alike(self, other: ProcessFacts) -> bool:
+        """Whether all is the same but the CPU time."""
+        return bool(_LASTING(self) == _LASTING(other))
+
+
+_LASTING = attrgetter(*(each.name for each in fields(ProcessFacts) if each.name != "cpu_seconds"))
 
 
 class ProcProcesses:
