@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 from mpstui.control.answer import Outcome
 from mpstui.control.commandline import SOCKETS
 from mpstui.control.holder import HELD_AFTER, SessionWatch
+from mpstui.core.condition import describe_holder
 from mpstui.core.late import pattern
 from mpstui.core.model import SessionHolder
 from mpstui.core.text import error_text, path_text, printable
@@ -282,13 +283,6 @@ def _busy(reply: RawReply, seconds: float) -> RawReply:
 def _held(reply: RawReply, holder: SessionHolder | None) -> RawReply:
     message = "Another process keeps a control session open." if holder is None else describe_holder(holder)
     return _failed(reply, Outcome.HELD, message)._replace(holder=holder)
-
-
-def describe_holder(holder: SessionHolder) -> str:
-    """One sentence that names the process which keeps the session."""
-    likely = "" if holder.certain else " most likely"
-    where = f" on {printable(holder.terminal)}" if holder.terminal else ""
-    return f"A control session is{likely} kept open by PID {holder.pid}, user {holder.user or 'unknown'}{where}."
 
 
 def nothing_sent(pipe_dir: Path, speaker: Speaker, other: str | None) -> str:

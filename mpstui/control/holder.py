@@ -17,8 +17,16 @@ from typing import Final, NamedTuple
 
 from mpstui.control.commandline import SOCKETS, parse_command_line
 from mpstui.core.model import SessionHolder
-from mpstui.core.text import printable
-from mpstui.system.memory import read_each, read_memory, real_path
+from mpstui.system.memory import read_each, real_path
+from mpstui.system.procfs import (
+    TICKS_PER_SECOND,
+    HiddenProcessError,
+    effective_uid,
+    read_proc,
+    read_stat,
+    terminal_name,
+    user_name,
+)
 
 DEFAULT_PIPE_DIRECTORY = "/tmp/nvidia-mps"  # noqa: S108  the daemon's own default
 HELD_AFTER: Final = 3.0
@@ -117,26 +125,21 @@ def _session(
         if directory is not None and real_path(directory) != wanted:
             return None
         certain = directory is not None and sockets is not None
-    holder = _described(pid, certain)
-    return None if holder.start_ticks is None else HeldSession(holder, sockets)  # of one that has ended nothing is seen
-
-
-def _described(pid: int, certain: bool) -> SessionHolder:
-    import psutil  # needed for nothing else here, and slow to load
-
-    user = terminal = uid = None
-    with contextlib.suppress(psutil.Error, KeyError, OSError):
-        user = printable(psutil.Process(pid).username())
-    with contextlib.suppress(psutil.Error, OSError):
-        uid = psutil.Process(pid).uids().effective
-    with contextlib.suppress(psutil.Error, OSError):
-        terminal = psutil.Process(pid).terminal()
-    return SessionHolder(pid, user, terminal, certain, _start_ticks(pid), uid)
+    try:
+        stat = read_stat(pid)
+    except HiddenProcessError:
+        return None
+    if stat is None or stat.gone:
+        return None  # of one that has ended nothing is seen
+    uid, tty = effective_uid(pid), terminal_name(stat.tty)
+    user = None if uid is None else user_name(uid)
+    holder = SessionHolder(pid, user, f"/dev/{tty}" if tty else None, certain, stat.start_ticks, uid)
+    return HeldSession(holder, sockets)
 
 
 def _pipe_directory(pid: int) -> str | None:
     """From the environment; None where that may not be read."""
-    environment = read_memory(f"/proc/{pid}/environ", 1 << 20)
+    environment = read_proc(f"/proc/{pid}/environ")
     if environment is None:
         return None
     words = environment.split(b"\0")
@@ -233,16 +236,4 @@ def _age(start_ticks: int | None) -> float | None:
     """Seconds that a process has lived."""
     if start_ticks is None:
         return None
-    return time.clock_gettime(time.CLOCK_BOOTTIME) - start_ticks / os.sysconf("SC_CLK_TCK")
-
-
-def _start_ticks(pid: int) -> int | None:
-    """When the kernel says that it started, in clock ticks since boot; None where it has ended, or /proc does not show
-    it."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            # The name in parentheses may hold blanks and parentheses itself.
-            fields = file.read(4096).rpartition(b")")[2].split()
-        return int(fields[19]) if fields[0] not in {b"Z", b"X"} else None
-    except (OSError, ValueError, IndexError):
-        return None
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - start_ticks / TICKS_PER_SECOND

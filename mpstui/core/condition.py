@@ -198,13 +198,24 @@ def not_spoken(reason: str) -> Condition:
     return _condition("not_spoken", reason, remedy)
 
 
+def describe_holder(holder: SessionHolder) -> str:
+    """One sentence that names the process which keeps the session."""
+    likely = "" if holder.certain else " most likely"
+    on = on_terminal(holder)
+    return f"A control session is{likely} kept open by PID {holder.pid}, user {holder.user or 'unknown'}{on}."
+
+
+def on_terminal(holder: SessionHolder) -> str:
+    """Where to look for it, behind what it is; nothing where it has no terminal."""
+    return f" on {printable(holder.terminal)}" if holder.terminal else ""
+
+
 def by_whom(daemon: Daemon) -> str | None:
     """Who makes it so: the process that holds the session, or the client that was terminated twice."""
     found = daemon.condition
     if (holder := found.holder) is not None:
         likely = "" if holder.certain else " (the likely one; its environment may not be read)"
-        where = f" on {printable(holder.terminal)}" if holder.terminal else ""
-        return f"process {holder.pid}, user {holder.user or UNKNOWN}{where}{likely}"
+        return f"process {holder.pid}, user {holder.user or UNKNOWN}{on_terminal(holder)}{likely}"
     if found.cause == "terminated_twice":
         client = daemon.find_client(found.ends[0])
         whose = f", user {client.user or UNKNOWN}: {client.command or UNKNOWN}" if client else ""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from mpstui.control.answer import Outcome
 from mpstui.core.cells import client_line
+from mpstui.core.condition import on_terminal
 from mpstui.core.model import Client, Condition, Daemon, ProcessKey, Snapshot
 from mpstui.core.text import UNKNOWN, listed, path_text, plural
 from mpstui.core.trust import why_not
@@ -88,8 +89,8 @@ def processes(daemon: Daemon) -> dict[ProcessKey, Client]:
     """All that a rescue can end, the holder of the control session described as a client is."""
     found = {client.key: client for client in daemon.clients()}
     if (holder := daemon.holder) is not None:
-        where = f" on {holder.terminal}" if holder.terminal else ""
-        found[holder.key] = Client(holder.key, uid=holder.uid, user=holder.user, command=f"control session{where}")
+        command = f"control session{on_terminal(holder)}"
+        found[holder.key] = Client(holder.key, uid=holder.uid, user=holder.user, command=command)
     return found
 
 

@@ -17,8 +17,8 @@ import psutil
 import pytest
 
 from mpstui.control import holder
-from mpstui.control.channel import describe_holder
 from mpstui.control.holder import HELD_AFTER, HeldSession, SessionWatch, find_sessions
+from mpstui.core.condition import describe_holder
 from mpstui.core.model import SessionHolder
 from mpstui.system.procfs import process_key
 

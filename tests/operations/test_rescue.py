@@ -12,8 +12,8 @@ from dataclasses import replace
 import pytest
 
 from mpstui.control.answer import Outcome
-from mpstui.control.channel import describe_holder
 from mpstui.core import condition
+from mpstui.core.condition import describe_holder
 from mpstui.core.model import ProcessKey, ServerFault, SessionHolder
 from mpstui.operations import rescue
 from mpstui.operations.audit import AuditLog
