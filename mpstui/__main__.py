@@ -18,9 +18,9 @@ def main() -> int:
         if (asked := health.directories(sys.argv[1:])) is not None:
             return health.tell(health.probe(*asked))
     if sys.argv[1:2] and sys.argv[1] in _READ_ONCE and "--watch" not in sys.argv:
-        from mpstui.observe import nvml_process
+        from mpstui.observe.devices import begin_ahead
 
-        nvml_process.begin()
+        begin_ahead()
     _leave_out_tls()
     from mpstui.cli import main as run
 

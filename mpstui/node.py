@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from mpstui.core.text import error_text, path_text
-from mpstui.observe.devices import NodeXids, RealNvml
-from mpstui.observe.nvml_process import taken
+from mpstui.observe.devices import NodeXids, RealNvml, begun_ahead
 from mpstui.observe.sources import LaunchSource, NodeSources, ProcessSource
 from mpstui.sim.marker import BrokenMarkerError, claim, is_simulated
 from mpstui.system.procfs import Cgroups, ProcessFacts, ProcProcesses, find_elsewhere, nameless_uid
@@ -59,7 +58,7 @@ def open_node(
     sources = NodeSources(
         False,
         (binary,),
-        taken(RealNvml(beside=_dcgm)),
+        begun_ahead(RealNvml(beside=_dcgm)),
         processes,
         is_simulated,
         claim=claim,

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from mpstui.core.model import Device
-from mpstui.observe import nvml_process
-from mpstui.observe.devices import RealNvml
+from mpstui.observe import devices
+from mpstui.observe.devices import NvmlProcess, RealNvml, begin_ahead, begun_ahead
 
 from .fake_nvml import NOT_AVAILABLE, UUID, FakeNvml
 
@@ -223,12 +223,12 @@ def test_nvml_in_a_process_of_its_own_tells_the_same_and_is_read_here_once_that_
 def told_by_another(device: str) -> None:
     """See the test above."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(nvml_process, "DEVICE", device)
+        patched.setattr(devices, "NVIDIACTL", device)
         patched.setattr("os.sched_getaffinity", lambda pid: {0, 1})
         there, here = FakeNvml(mps=[(5, 7)], processes=[(5, None)]), FakeNvml(mps=[(6, 8)])
-        nvml_process.begin(lambda: RealNvml(there))
-    source = nvml_process.taken(RealNvml(here))
-    assert isinstance(source, nvml_process.NvmlProcess)
+        begin_ahead(lambda: RealNvml(there))
+    source = begun_ahead(RealNvml(here))
+    assert isinstance(source, NvmlProcess)
     told = source.rated()
     assert told == replace(RealNvml(there).sample(), time=told.time, devices=told.devices)
     sm, occupancy, dram = there.gpm_values
@@ -239,25 +239,25 @@ def told_by_another(device: str) -> None:
     assert source.membership() == {UUID: {6: 8}}
     assert source.sample().mps_clients == {UUID: {6: 8}}
     source.close()
-    assert nvml_process.taken(source) is source, "nothing was begun"
+    assert begun_ahead(source) is source, "nothing was begun"
 
 
 @pytest.mark.parametrize("closed", [0, 1, 2])
 def test_where_a_standard_stream_is_closed_no_pipe_takes_its_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closed: int
 ) -> None:
-    monkeypatch.setattr(nvml_process, "DEVICE", tmp_path)
+    monkeypatch.setattr(devices, "NVIDIACTL", tmp_path)
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1})
     monkeypatch.delattr("os.fork")
     fstat = os.fstat
     monkeypatch.setattr("os.fstat", lambda fd: fstat(-1 if fd == closed else fd))
-    nvml_process.begin()
+    begin_ahead()
 
 
 def test_without_a_driver_no_process_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nvml_process, "DEVICE", tmp_path / "none")
+    monkeypatch.setattr(devices, "NVIDIACTL", tmp_path / "none")
     monkeypatch.delattr("os.fork")
-    nvml_process.begin()
+    begin_ahead()
 
 
 def test_gpm_is_left_alone_where_the_device_has_none() -> None:
