@@ -1665,9 +1665,15 @@ def _serves_facts(daemon: Daemon, view: View) -> Iterable[Fact]:
     yield Fact("serves", whom[daemon.multiuser])
 
 
+def _client_count(daemon: Daemon) -> str:
+    """``—`` where no daemon runs too: none was asked, and who computes there is not known."""
+    return str(sum(1 for _ in daemon.clients())) if daemon.runs and daemon.servers_known else UNKNOWN
+
+
 def _servers_facts(daemon: Daemon, view: View) -> Iterable[Fact]:
-    yield Fact("servers", ", ".join(str(server.pid) for server in daemon.servers) or "none")
-    yield Fact("clients", str(sum(1 for _ in daemon.clients())))
+    none = "none" if daemon.runs and daemon.servers_known else UNKNOWN
+    yield Fact("servers", ", ".join(str(server.pid) for server in daemon.servers) or none)
+    yield Fact("clients", _client_count(daemon))
 
 
 def _run_by_cell(daemon: Daemon, view: View, cells: int) -> Line:
@@ -1675,7 +1681,7 @@ def _run_by_cell(daemon: Daemon, view: View, cells: int) -> Line:
 
 
 def _clients_cell(daemon: Daemon, view: View, cells: int) -> Line:
-    return ((str(sum(1 for _ in daemon.clients())) if daemon.servers_known else UNKNOWN, "plain"),)
+    return ((_client_count(daemon), "plain"),)
 
 
 def _ordinals_facts(daemon: Daemon, view: View) -> Iterable[Fact]:
@@ -1747,8 +1753,9 @@ CHUNKS: Final[Thing[Chunks]] = Thing(
         Field("chunks_free", "free chunks", INTEGER, lambda c, v: c.free, row=Text(20, "FREE CHUNKS")),
         Field("chunks_used", "used chunks", INTEGER, lambda c, v: c.used, row=Text(30, "USED")),
         Field(
-            "sms_free", "free SMs", INTEGER, lambda c, v: c.free_sms, null=True, row=Text(40, "FREE SMS"),
-            about="SMs that are in no partition; those that are in no chunk cannot be given to anybody.",
+            "sms_free", "SMs in no partition", INTEGER, lambda c, v: c.free_sms, null=True,
+            row=Text(40, "SMS IN NO PARTITION"),
+            about="The free SMs of lspart: those that are in no chunk are among them, and can be given to nobody.",
         ),
         Field("sms_used", "used SMs", INTEGER, lambda c, v: c.used_sms, null=True, row=Text(50, "USED")),
         Field(
@@ -2168,7 +2175,7 @@ def _contexts_facts(device: Device, view: View) -> Iterable[Fact]:
     if device.context_limit_source is not None:
         yield Fact("context limit", f"{most}, {device.context_limit_source}")
     here = sum(device.uuid in c.device_uuids for daemon in view.snapshot.daemons for c in daemon.clients())
-    yield Fact("clients", str(here))
+    yield Fact("clients", str(here) if here or used else UNKNOWN)
 
 
 def _used_row(device: Device, view: View) -> str:

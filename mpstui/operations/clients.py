@@ -179,10 +179,7 @@ class TerminateClient(Operation):
         elif not self.kill:
             warnings = ("the client still counts as a client until its process ends",)
         if daemon.watch == "polling":
-            warnings += (
-                "the daemon's logs cannot be read: if somebody has terminated it before, this blocks the whole daemon "
-                "until its process ends",
-            )
+            warnings += (_unseen(daemon),)
         hits = tuple(client_line(c) for c in chosen)
         if needed is None:
             return Preview(self.title, facts, (), hits, others, warnings)
@@ -216,6 +213,19 @@ class TerminateClient(Operation):
         count = len(request.clients)
         text = f"{plural(count, 'client')} {'ended' if self.kill else 'terminated'}"
         return Result(request, ExitStatus.DONE, text, tuple(details))
+
+
+def _unseen(daemon: Daemon) -> str:
+    """That nobody can tell of an earlier terminate_client, and what a second one would do."""
+    if daemon.named_servers:
+        return (
+            "what a daemon of MPS protocol 3 writes into its logs is not known, and so not whether somebody has "
+            "terminated it before; up to protocol 2 a second one blocks the whole daemon until its process ends"
+        )
+    return (
+        "the daemon's logs cannot be read: if somebody has terminated it before, this blocks the whole daemon "
+        "until its process ends"
+    )
 
 
 class TerminateAndKill(TerminateClient):

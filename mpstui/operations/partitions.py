@@ -161,11 +161,14 @@ class AddPartition(_PartitionOperation):
             _check_free(device, chunks)
         except Refused as refused:
             return Preview(title, tuple(facts), error=str(refused), error_status=refused.status)
-        sms = chunks * per if chunks is not None and per is not None else size.sms
-        about = "" if per is not None else "; how many SMs a chunk has is read when the first partition is there"
+        new = size_words(chunks, size.sms)
         if chunks is None:
-            about = "; one chunk is added, read and removed first, since no partition tells how many SMs a chunk has"
-        facts.append(("new partition", size_words(chunks, sms) + about))
+            new += "; one chunk is added, read and removed first, since no partition tells how many SMs a chunk has"
+        elif per is None:
+            new += "; how many SMs a chunk has is read when the first partition is there"
+        elif size.sms is None:
+            new = f"{plural(chunks, 'chunk')}, about {plural(chunks * per, 'SM')} by the partitions that are there"
+        facts.append(("new partition", new))
         return Preview(title, tuple(facts))
 
     def command(self, request: Request) -> str:

@@ -235,7 +235,10 @@ def test_a_terminated_client_may_still_be_killed() -> None:
 def test_without_logs_it_is_said_that_nobody_knows_of_an_earlier_terminate(watch: str, warned: bool) -> None:
     request = Request("terminate_client", PIPE, clients=(ProcessKey(643, 1),))
     warnings = preview(request, node(client(643), watch=watch)).warnings
-    assert any("cannot be read" in text for text in warnings) == warned
+    assert any("the daemon's logs cannot be read" in text for text in warnings) == warned
+    spoken = preview(request, node(client(643), watch=watch, protocol="v3")).warnings
+    assert not any("cannot be read" in text for text in spoken), "they are there; what they say is not known"
+    assert any("not known" in text for text in spoken) == warned
 
 
 @pytest.mark.parametrize(("limit", "warned"), [("1023M", True), ("1024M", False), ("1G", False), ("1M", True)])

@@ -151,6 +151,15 @@ def test_sms_that_are_no_whole_chunks_are_refused_with_those_that_are() -> None:
     assert "60 SMs are no whole chunks of 8 SMs: 56 or 64 can be had" in (shown.error or "")
 
 
+def test_how_many_sms_a_number_of_chunks_has_is_no_more_than_about_so_many() -> None:
+    """36 SMs in no partition, 3 chunks, 8 SMs a chunk: the product is not read from anywhere."""
+    asked = Request("add_partition", PIPE, "3", device="0")
+    told = dict(AddPartition().show(asked, Snapshot(0.0), having(SEVEN)).facts)["new partition"]
+    assert told.startswith("3 chunks, about 24 SMs"), told
+    empty = dict(AddPartition().show(asked, Snapshot(0.0), having(EMPTY)).facts)["new partition"]
+    assert empty.startswith("3 chunks, —;"), empty
+
+
 def having(table: PartitionTable, *clients: Client) -> Daemon:
     servers = (Server(ProcessKey(2, 1), clients=clients),)
     return Daemon(

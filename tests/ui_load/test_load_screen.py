@@ -439,3 +439,12 @@ async def test_the_tours_choose_what_they_say_in_a_private_daemon(tour, kernels,
         setup = setup_of(app)
         assert (setup.kernels, setup.shares, setup.where) == (kernels, shares, "private")
         assert setup.way is STEADY
+        told = text_of(app)
+        assert "for clients that start now" not in told, "that server is another daemon's"
+        assert "of a daemon of its own" in told
+        assert "daemon of their own" in (app.screen.why_not("limit") or "")
+        await pilot.press("enter")
+        await until(pilot, lambda: app.load.live and not app.load.starting)
+        reports = [member.report for member in app.load.live]
+        made = sum(max(1, len(report.pool)) for report in reports if report.device_uuid == GPU0)
+        await until(pilot, lambda: f"4/48 contexts · {made} in the load's daemon" in text_of(app))

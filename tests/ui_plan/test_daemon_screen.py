@@ -262,5 +262,6 @@ async def test_what_is_not_known_of_a_place_without_a_daemon_is_not_said() -> No
         await press(pilot, "d")
         screen = app.screen
         row = next(line for line in text_of(app).splitlines() if "ABSENT" in line and str(PIPE) in line and "│" in line)
-        assert row.split("ABSENT")[1].split()[:2] == ["—", "—"], row
+        pid, user, _up, clients = row.split("ABSENT")[1].split()[:4]
+        assert (pid, user, clients) == ("—", "—", "—"), row
         assert screen.why_not("copy") == "no device is known here"

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from mpstui.core import condition
-from mpstui.core.model import LostClient, ProcessKey
+from mpstui.core.model import LostClient, ProcessKey, StartFailures
 from mpstui.doctor.program import Program
 from mpstui.doctor.why import Diagnosis, Reason
 from mpstui.ui.dialogs import HarmConfirm
 from mpstui.ui.trouble.users import UsersScreen
-from tests.ui.screen import text_of
+from tests.ui.screen import text_of, until
 from tests.ui.snapshots import NOW
 
-from .nodes import A, C, FakeTrouble, node, said, trouble_app, waiting
+from .nodes import A, C, FakeTrouble, containment, node, said, trouble_app, waiting
 
 SIZE = (160, 48)
 
@@ -96,6 +98,23 @@ async def test_nobody_is_said_and_who_goes_leaves_the_list() -> None:
         await pilot.press("K", "y", "escape")
         assert app.screen is app.overview
         assert "W Waiting" not in text_of(app)
+
+
+async def test_nobody_is_no_client_of_mps_where_there_is_none() -> None:
+    failed = StartFailures(17, NOW - 20, NOW - 1, 900, 0, "operation not supported")
+    nowhere = node()
+    none = replace(nowhere, daemons=(replace(nowhere.daemons[0], servers=(), start_failures=failed),))
+    app = trouble_app(none)
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("W")
+        text = said(app)
+        assert "is a client of MPS" not in text
+        assert "MPS has no client here, and no process is known to compute without it." in text
+        assert "No server starts: D shows the problems." in text
+        app.collector.push(containment())
+        await until(pilot, lambda: "Every known process on the GPUs is a client of MPS." in said(app))
+        app.collector.push(replace(containment(), devices=(), nvml_detail="no NVML"))
+        await until(pilot, lambda: "Which processes compute without MPS is not known" in said(app))
 
 
 async def test_the_card_of_a_stale_directory_counts_the_lost_where_there_is_no_room_to_list_them() -> None:

@@ -12,7 +12,7 @@ from mpstui.ui.box import Box, wrapped
 from mpstui.ui.lines import Line, fit, fit_line, justify, width_of
 from mpstui.ui.load.bars import figure_text, milliseconds
 from mpstui.ui.load.session import LoadSession, Member
-from mpstui.ui.load.setup import Setup, about_kernel, device_for, live, pool_cost
+from mpstui.ui.load.setup import Setup, Where, about_kernel, device_for, live, pool_cost
 from mpstui.ui.load.share import about_share, facts_of
 
 
@@ -102,10 +102,12 @@ class TogetherBox(Box):
         super().__init__(id=id)
         self._session: LoadSession | None = None
         self._server: Server | None = None
+        self._where: Where = "on"
         self._outdated = 0
 
-    def show(self, session: LoadSession, server: Server | None, outdated: int) -> None:
-        self._session, self._server, self._outdated = session, server, outdated
+    def show(self, session: LoadSession, server: Server | None, where: Where, outdated: int) -> None:
+        """``server``: the one that clients would have with ``where`` on."""
+        self._session, self._server, self._where, self._outdated = session, server, where, outdated
         self.repaint()
 
     def title(self) -> Line:
@@ -161,8 +163,9 @@ class TogetherBox(Box):
 
     def _limit(self, width: int) -> Line:
         server = self._server
-        live = self._session.live if self._session else ()
-        if live and not any(member.spec.mps for member in live):
+        if self._where == "private":
+            return ((" server", "label"), ("  of a daemon of its own: other daemons' limits do not reach it", "dim"))
+        if self._where == "off":
             return ((" MPS off", "label"), (": no limit reaches these clients, they take turns on the GPU", "dim"))
         if server is None:
             return ((" server", "label"), ("  a change of its limits reaches new clients only; R restarts one", "dim"))
@@ -187,9 +190,11 @@ class DeviceBox(Box):
         super().__init__(id=id)
         self._device: Device | None = None
         self._simulated = False
+        self._private = 0
 
-    def show(self, device: Device | None, *, simulated: bool) -> None:
-        self._device, self._simulated = device, simulated
+    def show(self, device: Device | None, *, simulated: bool, private: int) -> None:
+        """``private``: contexts that it has besides, in the load's own daemon."""
+        self._device, self._simulated, self._private = device, simulated, private
         self.repaint()
 
     def title(self) -> Line:
@@ -201,9 +206,11 @@ class DeviceBox(Box):
 
     def corner(self) -> Line:
         device = self._device
-        if device is None or device.contexts is None:
+        if device is None:
             return ()
-        return ((f"{device.contexts}/{device.context_limit} contexts", "dim"),)
+        told = [] if device.contexts is None else [f"{device.contexts}/{device.context_limit} contexts"]
+        told += [f"{self._private} in the load's daemon"] if self._private else []
+        return ((" · ".join(told), "dim"),) if told else ()
 
     def body(self, width: int, height: int) -> list[Line]:
         lesson = self.lesson(width - 2)

@@ -11,7 +11,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 
-from mpstui.core.model import Client, Device, Server, Snapshot
+from mpstui.core.model import Client, Device, ProcessKey, Server, Snapshot
 from mpstui.core.text import plural
 from mpstui.load.footprint import Takes, others, whose
 from mpstui.load.types import WorkerReport
@@ -26,7 +26,18 @@ from mpstui.ui.load.dialogs import BesideDialog, EndangerDialog
 from mpstui.ui.load.fields import FieldsPanel
 from mpstui.ui.load.presets import PRESETS
 from mpstui.ui.load.session import LoadSession, Member
-from mpstui.ui.load.setup import harm, held_back, limit_of, problem, safer, server_limit, sm_counts, taken, under_limit
+from mpstui.ui.load.setup import (
+    Where,
+    harm,
+    held_back,
+    limit_of,
+    problem,
+    safer,
+    server_limit,
+    sm_counts,
+    taken,
+    under_limit,
+)
 from mpstui.ui.screens import SideScreen
 from mpstui.ui.typeahead import opens
 
@@ -161,23 +172,40 @@ class LoadScreen(SideScreen):
         """Bring every widget up to date; each paints only what differs."""
         if not self.is_mounted:
             return
-        session, daemon = self.session, self.daemon
-        own = session.keys
-        outdated = frozenset(
-            client.key
-            for d in (self.snapshot.daemons if self.snapshot else ())
-            for client in d.clients()
-            if client.outdated_limits and client.key in own
-        )
-        simulated = session.backend.simulated
         with self.app.batch_update():
-            self.header.show(self.snapshot, daemon, None)
-            self.bars.show(session, outdated)
-            server = self._server() if session.private_dir is None else None
-            self.together.show(session, server, len(outdated))
-            self.device_box.show(self._device(), simulated=simulated)
+            self.header.show(self.snapshot, self.daemon, None)
+            self.bars.show(self.session, self._outdated)
+            self._show_whole()
             self._show_about()
             self.show_keys()
+
+    @property
+    def _outdated(self) -> frozenset[ProcessKey]:
+        """Clients of the load that are older than their server's limits."""
+        own, daemons = self.session.keys, self.snapshot.daemons if self.snapshot else ()
+        return frozenset(c.key for d in daemons for c in d.clients() if c.outdated_limits and c.key in own)
+
+    def _show_whole(self) -> None:
+        """What all clients come to, and the device."""
+        self.together.show(self.session, self._server(), self._where, len(self._outdated))
+        device = self._device()
+        private = self.session.private_contexts(device.uuid) if device is not None else 0
+        self.device_box.show(device, simulated=self.session.backend.simulated, private=private)
+
+    @property
+    def _where(self) -> Where:
+        """Whose server the clients that run have; where none runs, those that would be started."""
+        if self.session.private_dir is not None:
+            return "private"
+        if live := self.session.live:
+            return "on" if any(member.spec.mps for member in live) else "off"
+        return self.fields.setup.where
+
+    def _no_limit(self) -> str | None:
+        """Why a server's percentage would not reach the load's clients; None where it does."""
+        own = "the load's clients have a daemon of their own" if self._where == "private" else None
+        without = "without MPS no limit reaches the load's clients" if self._where == "off" else None
+        return own or without or unless(self._answers, _NO_ANSWER)
 
     def _show_about(self) -> None:
         row = self.bars.cursor_row
@@ -234,7 +262,7 @@ class LoadScreen(SideScreen):
             KeyHint(self.k("load.stop", "x"), "Stop", "stop_one", 6, over),
             KeyHint(self.k("load.stop_all", "X"), "Stop all", "stop_all", 7, unless(self.session.live, _NONE_RUNS)),
             *([KeyHint(self.k("load.fault", "J"), "Fault", "fault", 6)] if faulty else []),
-            KeyHint(self.k("load.limit", "l"), "Server's threads", "limit", 3, unless(self._answers, _NO_ANSWER)),
+            KeyHint(self.k("load.limit", "l"), "Server's threads", "limit", 3, self._no_limit()),
             KeyHint(tab, "Clients" if in_fields else "Fields", "other", 7),
         ]
 
@@ -371,7 +399,7 @@ class LoadScreen(SideScreen):
     def _field_changed(self) -> None:
         self._show_about()
         self.show_keys()
-        self.device_box.show(self._device(), simulated=self.session.backend.simulated)
+        self._show_whole()
 
     @on(BarsPanel.Moved)
     def _moved(self) -> None:

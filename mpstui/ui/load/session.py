@@ -222,6 +222,13 @@ class LoadSession:
         mine = [c for d in snapshot.daemons for client in d.clients() if client.key in own for c in client.contexts]
         return limit - max(0, device.contexts - sum(context.device_uuid == device.uuid for context in mine))
 
+    def private_contexts(self, uuid: str | None) -> int:
+        """Contexts on a device in the load's own daemon: no daemon that is watched tells of them."""
+        if self.private_dir is None:
+            return 0
+        mine = (member.report for member in self.live if member.report.device_uuid == uuid)
+        return sum(max(1, len(report.pool)) for report in mine)
+
     # Reports.
 
     def _receive(self, report: WorkerReport) -> None:

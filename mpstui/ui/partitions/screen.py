@@ -76,8 +76,7 @@ class PartsPanel(Panel[Part]):
     def _device(self, device: Chunks, width: int) -> Line:
         known = self._snapshot.device(device.device) if self._snapshot is not None else None
         index = "?" if known is None or known.index is None else str(known.index)
-        sms = "" if device.free_sms is None else f", {device.free_sms} SMs"
-        text = f"  {device.free} of {plural(device.total, 'chunk')} free{sms}"
+        text = f"  {device.free} of {plural(device.total, 'chunk')} free"
         return ((f" GPU {index}  ", "bold"), *self._bar(device, max(8, width - len(text) - 12)), (text, "text"))
 
     def _bar(self, device: Chunks, room: int) -> list[tuple[str, str]]:
@@ -125,9 +124,16 @@ def about(daemon: Daemon, part: Part) -> list[Para]:
     if part.partition is None:
         table = daemon.partitions
         per = table.sms_per_chunk(part.device.device) if table is not None else None
-        says = "not known until there is a partition" if per is None else f"{per} SMs, as read"
-        shared = "Partitions share the memory, its bandwidth and every fault. SMs in no chunk can be in no partition."
-        said += [Para(part.device.device, "bold"), Para(f"A chunk: {says}."), Para(shared, "dim")]
+        says = (
+            "not known until there is a partition"
+            if per is None
+            else f"{plural(per, 'SM')}, as the partitions that are there have it"
+        )
+        said += [Para(part.device.device, "bold"), Para(f"A chunk: {says}.")]
+        if (none := part.device.free_sms) is not None:
+            among = "those that are in no chunk are among them, and can be in none"
+            said.append(Para(f"In no partition: {plural(none, 'SM')}; {among}."))
+        said.append(Para("Partitions share the memory, its bandwidth and every fault.", "dim"))
     else:
         users = clients_of(daemon, part.partition)
         said += [Para(line, "accent") for line in export_lines(daemon, part.partition.name)]

@@ -133,7 +133,7 @@ class UsersScreen(ListScreen):
     def describe(self, snapshot: Snapshot) -> tuple[str, list[Para]]:
         case = self.case
         if case is None:
-            return "None", [Para("Every known process on the GPUs is a client of MPS.", "good", "✓")]
+            return "None", _nobody(snapshot, self.daemon, self.k("problems", "D"))
         process = case.process
         who = client_line(process)
         head = [Para(who, "bold"), Para()]
@@ -239,6 +239,19 @@ class UsersScreen(ListScreen):
         if self.snapshot is not None and self.case is not None:
             title, said = self.describe(self.snapshot)
             self.copy("\n".join([title, *(para.text for para in said if para.text)]), title)
+
+
+def _nobody(snapshot: Snapshot, daemon: Daemon | None, problems: str) -> list[Para]:
+    """What is known where no process waits, computes past MPS or has lost its server."""
+    out: list[Para] = []
+    if daemon is not None and daemon.serves_nobody:
+        out.append(Para(f"No server starts: {problems} shows the problems.", "bad", "✕"))
+    if not snapshot.devices:
+        text = "Which processes compute without MPS is not known: there are no readings of the devices."
+        return [*out, Para(text, "warn", "▲")]
+    if any(True for each in snapshot.daemons for _ in each.clients()):
+        return [*out, Para("Every known process on the GPUs is a client of MPS.", "good", "✓")]
+    return [*out, Para("MPS has no client here, and no process is known to compute without it.", "text", "·")]
 
 
 def _lets_in(ahead: int) -> str:
