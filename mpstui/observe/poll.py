@@ -23,6 +23,11 @@ class Reconciler:
         self._unexplained: frozenset[int] = frozenset()
         self._asked_about: frozenset[int] = frozenset()
 
+    @property
+    def in_doubt(self) -> bool:
+        """Whether the latest lists have somebody, or lack somebody, of whom no log has told and nobody was asked."""
+        return bool(self._unexplained - self._asked_about)
+
     def lasting(self, unexplained: frozenset[int]) -> frozenset[int]:
         """Which of these clients have been unexplained before, so that the logs have had time to tell of them, and were
         not yet asked about."""

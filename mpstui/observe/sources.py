@@ -45,11 +45,16 @@ class NvmlSource(Protocol):
 
     def sample(self) -> NvmlSample: ...
 
+    def steady(self) -> NvmlSample:
+        """A sample where nobody is known to have come or gone since the last one: lists of processes that nothing
+        speaks against may be some seconds old, and so may modes of devices that an admin alone changes."""
+        ...
+
     def rated(self) -> NvmlSample:
         """A sample that also tells what is counted between two readings, where devices tell it: up to 0.1 s longer."""
         ...
 
-    def membership(self) -> dict[str, dict[int, int | None]]:
+    def membership(self) -> Mapping[str, Mapping[int, int | None]]:
         """Only the MPS clients by device UUID, {PID: bytes}: cheap enough for several times a second (≤ 1 ms).
 
         A device whose list is not known is missing; without NVML the answer is empty.

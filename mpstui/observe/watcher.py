@@ -588,6 +588,10 @@ class NodeWatcher:
         self._claims_due = -math.inf
         self._unidentified_since: float | None = None
         self._sessions_before = 0
+        self._stirred = True
+        """Whether something happened since NVML was read that may be in its lists."""
+        self._sampled: frozenset[int] = frozenset()
+        """Who was known then."""
         self.read_at: float | None = None
         """When NVML last answered, be it that it has no device; seconds since the epoch."""
 
@@ -650,6 +654,7 @@ class NodeWatcher:
             return  # nobody looks any more: what is asked now would be ended before it is answered
         now = self._monotonic()
         self._next["discovery"] = now
+        self._stirred = True
         for path, watcher in self._watchers.items():
             if pipe_dir in {None, path}:
                 watcher.schedule.ask_now(now)
@@ -835,6 +840,7 @@ class NodeWatcher:
         for watcher in self._watchers.values():
             kinds = watcher.poll_logs()
             self._dirty = self._dirty or bool(kinds)
+            self._stirred = self._stirred or bool(kinds)
             if not kinds.isdisjoint(DAEMON_CHANGED):
                 self._next["discovery"] = self._monotonic()
                 self._starting_until = self._monotonic() + STARTING_TIME
@@ -921,7 +927,7 @@ class NodeWatcher:
 
     async def _read_sample(self, rates: bool = False) -> None:
         nvml = self._sources.nvml
-        reading = self._gpu.call(nvml.rated if rates else nvml.sample)
+        reading = self._gpu.call(nvml.rated if rates else nvml.steady if self._nobody_moved() else nvml.sample)
         try:
             sample = await asyncio.wait_for(asyncio.shield(reading), self._patience)
             self._node.set_sample(sample)
@@ -936,6 +942,13 @@ class NodeWatcher:
         except Exception as error:  # any driver trouble is a message, never a traceback
             self._node.set_sample(NvmlSample(self._clock(), error=f"{type(error).__name__}: {error}"))
         self._dirty = True
+
+    def _nobody_moved(self) -> bool:
+        """Whether all that is known says that NVML lists whom it listed at the last reading."""
+        known, before, stirred = frozenset(self._node.pids()), self._sampled, self._stirred
+        self._sampled, self._stirred = known, False
+        blind = any(watcher.schedule.polling for watcher in self._watchers.values())
+        return not (stirred or blind or known != before or self._reconciler.in_doubt or self._node.unproved())
 
     async def _read_members(self) -> None:
         if self._membership is None:

@@ -224,6 +224,10 @@ class SimNvml:
         """One more daemon on these devices."""
         self._state.add(pipe_dir)
 
+    def steady(self) -> NvmlSample:
+        """See NvmlSource: everything is as cheap here."""
+        return self.sample()
+
     def rated(self) -> NvmlSample:
         """The same: a simulated device tells everything at once."""
         return self.sample()

@@ -108,8 +108,17 @@ class FakeNvml:
         self.gate = threading.Event()
         self.gate.set()
         self.members: dict[str, dict[int, int | None]] = {UUID: {}}
+        self.wholes = self.steadies = 0
 
     def sample(self) -> NvmlSample:
+        self.wholes += 1
+        return self._taken()
+
+    def steady(self) -> NvmlSample:
+        self.steadies += 1
+        return self._taken()
+
+    def _taken(self) -> NvmlSample:
         self.gate.wait(120)
         return NvmlSample(1.0, "580", (Device(UUID, index=0, sm_count=132),), mps_clients=self._members())
 

@@ -47,6 +47,34 @@ async def test_quiet_tells_nothing(node):
     assert len(node.seen) == before
 
 
+async def test_nvmls_lists_are_read_anew_when_somebody_comes_or_goes_and_where_no_log_tells(node, tmp_path):
+    await node.settled()
+    await node.pass_time(5)
+    wholes, steadies = node.nvml.wholes, node.nvml.steadies
+    await node.pass_time(30)
+    assert (node.nvml.wholes, node.nvml.steadies > steadies + 20) == (wholes, True)
+    node.connect(644)
+    await node.pass_time(5)
+    assert node.nvml.wholes > wholes
+    await node.pass_time(5)
+    wholes = node.nvml.wholes
+    node.nvml.members[UUID][999] = 1 << 20  # no log tells of it: the second look at it is no older list
+    await node.pass_time(5)
+    assert node.nvml.wholes == wholes + 1
+    wholes = node.nvml.wholes
+    node.collector.request_refresh()
+    await node.pass_time(5)
+    assert node.nvml.wholes > wholes
+    await node.collector.stop()
+    (tmp_path / "mute").mkdir()
+    mute = Node(tmp_path / "mute", logs=False)
+    await mute.collector.start()
+    await mute.settled()
+    await mute.pass_time(10)
+    assert mute.nvml.steadies == 0
+    await mute.collector.stop()
+
+
 async def test_mpstuis_own_questions_trigger_nothing(node):
     await node.settled()
     before = len(node.control.sent)

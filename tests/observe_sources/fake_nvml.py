@@ -32,6 +32,7 @@ class FakeNvml:
     gpm_supported: bool = True
     gpm_values: tuple[float, float, float] = (87.5, 41.25, 0.0005555293737721757)
     gpm_return: int = 0
+    used: int = 580780032
     calls: Counter[str] = field(default_factory=Counter)
     samples: set[int] = field(default_factory=set)
     allocated: int = 0
@@ -71,7 +72,7 @@ class FakeNvml:
     def nvmlDeviceGetMemoryInfo(self, handle: int) -> Any:
         self._call("nvmlDeviceGetMemoryInfo")
         self._call(f"nvmlDeviceGetMemoryInfo {handle}")
-        return SimpleNamespace(total=85520809984, free=84940029952, used=580780032)
+        return SimpleNamespace(total=85520809984, free=84940029952, used=self.used)
 
     def nvmlDeviceGetAttributes_v2(self, handle: int) -> Any:
         self._call("nvmlDeviceGetAttributes_v2")

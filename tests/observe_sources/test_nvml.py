@@ -66,6 +66,47 @@ def test_each_slow_reading_is_taken_once_and_what_never_changes_is_not_asked_aga
     assert lib.calls["nvmlGpmSampleGet"] == lib.calls["nvmlDeviceGetPowerUsage"] == 1
 
 
+def test_a_steady_reading_leaves_out_what_nothing_speaks_of() -> None:
+    mps, computing = "nvmlDeviceGetMPSComputeRunningProcesses", "nvmlDeviceGetComputeRunningProcesses"
+    lib, clock = FakeNvml(mps=[(2237, 2)], processes=[(1402, 1), (2237, 2)]), Clock()
+    nvml = RealNvml(lib, clock)
+
+    def read(seconds: float = 1.0, *, used: int | None = None) -> tuple[int, int, int]:
+        """A second later: how often both lists and a mode were read."""
+        clock.now += seconds
+        lib.used = used or lib.used
+        lib.calls.clear()
+        sample = nvml.steady()
+        assert sample.processes == {UUID: dict(lib.processes)}
+        assert sample.mps_clients == {UUID: dict(lib.mps)}
+        assert sample.devices[0].memory_used == lib.used
+        assert lib.calls["nvmlDeviceGetPowerUsage"] == lib.calls["nvmlDeviceGetComputeMode"] == 1
+        return lib.calls[computing], lib.calls[mps], lib.calls["nvmlDeviceGetMigMode"]
+
+    assert read() == (1, 1, 1)
+    assert {read() for _ in range(4)} == {(0, 0, 0)}
+    assert read() == (1, 1, 0)  # five seconds old
+    lib.processes[1] = 2237, 3  # the client has allocated
+    assert read(used=600_000_000) == (1, 0, 0)
+    assert read() == (0, 0, 0)
+    lib.processes.append((2240, 1))  # one has come
+    lib.mps.append((2240, 1))
+    assert read(used=700_000_000) == (1, 1, 0)
+    assert read(11) == (1, 1, 1)
+    lib.mps.append((2241, 0))  # connected, without a context: the log tells, and the list alone is read
+    assert nvml.membership() == {UUID: dict(lib.mps)}
+    assert read() == (0, 0, 0)
+    lib.calls.clear()
+    nvml.sample()
+    assert lib.calls[computing] == lib.calls[mps] == lib.calls["nvmlDeviceGetMigMode"] == 1
+    for name in (mps, "nvmlDeviceGetMemoryInfo"):  # nothing to go by
+        lib.failing = {name: 3}
+        nvml.sample()
+        lib.calls.clear()
+        assert [nvml.steady() for _ in range(2)]
+        assert lib.calls[computing] == 2
+
+
 def test_membership_asks_for_the_list_alone() -> None:
     lib = FakeNvml(count=2, mps=[(643, 1 << 20)])
     nvml = RealNvml(lib)
