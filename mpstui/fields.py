@@ -302,12 +302,12 @@ class Fact(NamedTuple):
 class Total(NamedTuple):
     """What a column comes to over a group of clients."""
 
-    value: Callable[[Group], tuple[float | None, bool]]
-    """The sum of what is known, None where nothing is; and whether that is all of it."""
-    text: Callable[[Group, float, int], str]
+    value: Callable[[Any], tuple[float | None, bool]]
+    """Of a group: the sum of what is known, None where nothing is; and whether that is all of it."""
+    text: Callable[[Any, float, int], str]
     """The sum in so many cells."""
 
-    def cell(self, group: Group, cells: int) -> Line:
+    def cell(self, group: Any, cells: int) -> Line:
         """``≥`` before the sum of a part."""
         value, whole = self.value(group)
         if value is None:
@@ -541,6 +541,10 @@ class Thing(Generic[T]):
     fields: tuple[Field[T], ...]
     groups: Mapping[str, Callable[[T, View], str]] = field(default_factory=lambda: EMPTY)
     """The headings of its details, in their order."""
+    view: Callable[[T, View], View] | None = None
+    """What its fields are looked at in, where that is not what the thing that holds it is."""
+    whole: bool = False
+    """Whether its own values are told whichever fields of what it holds are chosen."""
 
     def __getitem__(self, name: str) -> Field[T]:
         return next(each for each in self.fields if each.id == name)
@@ -2150,6 +2154,7 @@ DAEMON: Final[Thing[Daemon]] = Thing(
         "defaults": _heading("Defaults for new servers"),
         "devices": _heading("Devices, by the daemon's ordinal"),
     },
+    view=lambda daemon, view: View.of(view.snapshot, daemon),
 )  # fmt: skip
 
 
@@ -2773,6 +2778,7 @@ SNAPSHOT: Final[Thing[Snapshot]] = Thing(
         Field("devices", "devices", OBJECTS, lambda s, v: s.devices, of=DEVICE),
         Field("problems", "problems", OBJECTS, lambda s, v: s.problems, of=PROBLEM),
     ),
+    whole=True,
 )  # fmt: skip
 
 
@@ -2839,9 +2845,8 @@ def _json(each: Field[Any], found: Any, view: View, chosen: Chosen | None) -> An
         return each.type.json(found)
     if each.type is OBJECT:
         return as_json(each.of, found, view, chosen)
-    if each.of is DAEMON:
-        return [as_json(DAEMON, daemon, View.of(view.snapshot, daemon), chosen) for daemon in found]
-    return [as_json(each.of, item, view, chosen) for item in found]
+    within = each.of.view
+    return [as_json(each.of, item, view if within is None else within(item, view), chosen) for item in found]
 
 
 def _shown(thing: Thing[Any], chosen: Chosen | None) -> Iterable[Field[Any]]:
@@ -2849,7 +2854,7 @@ def _shown(thing: Thing[Any], chosen: Chosen | None) -> Iterable[Field[Any]]:
     if chosen is None:
         return thing.fields
     own = [thing[name] for name in chosen.get(thing.name, ())]
-    head = [each for each in thing.fields if each.of is None] if thing is SNAPSHOT else []
+    head = [each for each in thing.fields if each.of is None] if thing.whole else []
     return [*head, *own, *(f for f in thing.fields if f.of is not None and f not in own and leads(f.of, chosen))]
 
 
