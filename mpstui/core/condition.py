@@ -109,15 +109,16 @@ def unasked(detail: str, moment: Moment) -> Condition:
     return _condition("unasked", "; ".join(filter(None, (detail, _UNASKED))), None, moment)
 
 
-def absent(detail: str, remedy: str) -> Condition:
-    """Nothing there. ``remedy``: how one is started."""
-    return replace(_condition("absent", detail or "no control daemon there", remedy), frees="daemon_start")
+def absent(detail: str, remedy: str, since: float | None = None) -> Condition:
+    """Nothing there. ``remedy``: how one is started. ``since``: when the last one ended, where that is known."""
+    found = _condition("absent", detail or "no control daemon there", remedy)
+    return replace(found, since=since, frees="daemon_start")
 
 
-def gone(detail: str, remedy: str, moment: Moment = _NOW) -> Condition:
+def gone(detail: str, remedy: str, since: float | None = None, moment: Moment = _NOW) -> Condition:
     """Files of a daemon that is no more (fact 3)."""
     text = detail or "the files of a control daemon that is gone"
-    return replace(_condition("gone", text, remedy, moment), frees="daemon_start")
+    return replace(_condition("gone", text, remedy, moment), since=since, frees="daemon_start")
 
 
 def terminated_twice(client: ProcessKey, since: float | None, moment: Moment) -> Condition:

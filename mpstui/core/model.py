@@ -361,7 +361,7 @@ class Condition:
     """What follows from it, whole sentences."""
     remedy: str | None = None
     since: float | None = None
-    """Since when it is held or blocked, as far as its logs tell."""
+    """Since when it is held, blocked or gone, as far as its logs tell."""
     holder: SessionHolder | None = None
     """By whom it is held."""
     ends: tuple[ProcessKey, ...] = ()

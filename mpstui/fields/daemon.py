@@ -17,6 +17,7 @@ from mpstui.core.cells import (
     threads_text,
     told_to_end,
 )
+from mpstui.core.condition import by_whom
 from mpstui.core.model import (
     Cause,
     Chunks,
@@ -352,9 +353,7 @@ def _health_facts(daemon: Daemon, view: View) -> Iterable[Fact]:
 
 
 def _holder_facts(daemon: Daemon, view: View) -> Iterable[Fact]:
-    holder = daemon.holder
-    held = UNKNOWN if holder is None else f"{holder.pid}, {holder.user or UNKNOWN}, {holder.terminal or UNKNOWN}"
-    yield Fact("session held by", held if holder is None or holder.certain else f"{held}  (likely)")
+    yield Fact("session held by", (daemon.holder and by_whom(daemon)) or UNKNOWN)
 
 
 def _there_facts(daemon: Daemon, view: View) -> Iterable[Fact]:
@@ -765,8 +764,8 @@ DAEMON: Final[Thing[Daemon]] = Thing(
         ),
         Field(
             "since", "since", TIME, lambda d, v: d.condition.since, null=True,
-            about="Since when it is held or blocked, as far as its logs tell.",
-            metric=Metric("daemon_state_since_timestamp_seconds", "Since when it is held or blocked."),
+            about="Since when it is held, blocked or gone, as far as its logs tell.",
+            metric=Metric("daemon_state_since_timestamp_seconds", "Since when it is held, blocked or gone."),
         ),
         Field(
             "freed_by", "freed by", TEXT, lambda d, v: d.condition.frees or None, null=True,

@@ -259,16 +259,18 @@ def condition_of(
     facts: Facts,
     known_at: float | None,
     *,
+    ended: float | None = None,
     past: bool = False,
 ) -> Condition:
     """``known_at``: when the daemon last answered; the detail then says from what time the rest of the screen is.
+    ``ended``: when the last daemon there ended, where none has started since.
     ``past``: nobody can be asked, so that the logs' word has to do; it leads to nothing."""
     start = how_to_start(state.pipe_dir)
     moment = condition.Moment(probe.time if probe is not None else None, known_at)
     if place is None or place.state in {"absent", "unusable"}:
-        return condition.absent(place.detail if place else "", place.remedy if place and place.remedy else start)
+        return condition.absent(place.detail if place else "", place.remedy if place and place.remedy else start, ended)
     if place.state == "stale":
-        return condition.gone(place.detail, place.remedy or start, moment)
+        return condition.gone(place.detail, place.remedy or start, ended, moment)
     blocker = blocker_key(state, facts)
     if blocker is not None and (past or is_silent(probe, state.blocked_known)):
         return condition.terminated_twice(blocker, state.blocked_since, moment)
@@ -301,7 +303,7 @@ def _answer_condition(
         asked = [client.pid for client in clients if client.asked or client.ended]
         return condition.silent(message, asked, any(server.ending for server in state.servers.values()), moment)
     if outcome is Outcome.ABSENT:
-        return condition.gone(message, start, moment)
+        return condition.gone(message, start, moment=moment)
     if outcome in {Outcome.NO_BINARY, Outcome.UNREADABLE}:
         return condition.not_asked(message, moment, unreadable=outcome is Outcome.UNREADABLE)
     return condition.ok(place.detail)

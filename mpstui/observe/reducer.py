@@ -821,7 +821,8 @@ class NodeState:
         facts = self._facts.get(key.pid) if key else None
         known = self._facts_of(watched)
         self._tell_who(pipe_dir, watched, known, time)
-        found = condition_of(place, watched.probe, state, known, watched.answered_at, past=watched.past)
+        ended = self._events.ended(pipe_dir) if place is None or place.state != "running" else None
+        found = condition_of(place, watched.probe, state, known, watched.answered_at, ended=ended, past=watched.past)
         defaults = state.defaults
         uuids = frozenset(devices) | frozenset(state.ordinals.values())
         watched.partitions = whole_uuids(state.partitions, uuids) if state.partitions is not None else None

@@ -848,9 +848,17 @@ class EventLog:
     def told_of_end(self, pipe_dir: Path, pid: int) -> bool:
         """Whether the log has said that this daemon exits. In a container a daemon has another PID there than here: it
         is then the last one that the log tells of, or the one before a successor that has started already."""
-        found = [e for e in self.events if e.pipe_dir == pipe_dir and e.kind in {"daemon_started", "daemon_exited"}]
+        found = self._starts_and_ends(pipe_dir)
         own = [e for e in found if e.pid == pid]
         return any(e.kind == "daemon_exited" for e in own or found[-2:])
+
+    def ended(self, pipe_dir: Path) -> float | None:
+        """When the last daemon there ended; None too where another one has started since."""
+        last = next(reversed(self._starts_and_ends(pipe_dir)), None)
+        return last.time if last is not None and last.kind == "daemon_exited" else None
+
+    def _starts_and_ends(self, pipe_dir: Path) -> list[Event]:
+        return [e for e in self.events if e.pipe_dir == pipe_dir and e.kind in {"daemon_started", "daemon_exited"}]
 
     def _confirms(self, event: Event, origin: Origin) -> bool:
         """Whether the other log has told it already; what was told once confirms one event only."""

@@ -12,7 +12,7 @@ from textual.message import Message
 
 from mpstui.core.cells import HEALTH, SEVERITY, health_word
 from mpstui.core.late import dataclass
-from mpstui.core.model import Daemon, Event, Past, Problem, Snapshot
+from mpstui.core.model import Daemon, Past, Problem, Snapshot
 from mpstui.core.text import UNKNOWN, about, path_text, plural
 from mpstui.ui.layout import FRAMED
 from mpstui.ui.lines import Line, LineWidget, fit, justify, width_of
@@ -299,8 +299,3 @@ class TooSmall(LineWidget):
     def lines(self, width: int, height: int) -> list[Line]:
         lines: list[Line] = [((" mpstui", "brand"),), ((" terminal too small", "warn"),), ((" q quits", "dim"),)]
         return lines[:height]
-
-
-def last_event(snapshot: Snapshot, pipe_dir: Path, kinds: set[str]) -> Event | None:
-    """The newest event of these kinds of a daemon."""
-    return next((e for e in reversed(snapshot.events) if e.pipe_dir == pipe_dir and e.kind in kinds), None)

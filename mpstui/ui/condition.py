@@ -9,7 +9,6 @@ from mpstui.core.cells import HEALTH
 from mpstui.core.condition import by_whom
 from mpstui.core.model import Daemon, Snapshot
 from mpstui.core.text import format_age, path_text, printable
-from mpstui.ui.bars import last_event
 from mpstui.ui.box import box, parts
 from mpstui.ui.contract import Host
 from mpstui.ui.lines import Line, LineWidget, fit
@@ -83,21 +82,13 @@ class ConditionPanel(LineWidget):
         fields += [field for field in ways if field[0] == "key"]
         if (who := by_whom(daemon)) is not None:
             fields.append(("by whom", who))
-        since = _since(daemon, snapshot)
-        if since is not None:
-            clock = time.strftime("%H:%M:%S", time.localtime(since))
-            fields.append(("since", f"{clock}, {format_age(snapshot.time - since)} ago"))
+        if found.since is not None:
+            clock = time.strftime("%H:%M:%S", time.localtime(found.since))
+            fields.append(("since", f"{clock}, {format_age(snapshot.time - found.since)} ago"))
         fields.append(("remedy", printable(found.remedy or "")))
         fields += [field for field in ways if field[0] != "key"]
         fields.append(("still works", f"{found.works} This message clears by itself."))
         return f"{word} · {found.title}", style, fields
-
-
-def _since(daemon: Daemon, snapshot: Snapshot) -> float | None:
-    if daemon.runs:
-        return daemon.condition.since
-    event = last_event(snapshot, daemon.pipe_dir, {"daemon_exited"})
-    return event.time if event is not None else None
 
 
 def _body(fields: list[tuple[str, str]], inner: int, *, airy: bool) -> list[Line]:

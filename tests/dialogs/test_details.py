@@ -74,7 +74,7 @@ def test_unknown_is_a_dash_and_never_zero():
 def test_who_holds_a_daemon_and_what_to_do():
     _title, rows = rows_of(held(node()), "daemon", PIPE)
     assert value(rows, "health") == "held: a control session is kept open by 777 (bob, pts/3)"
-    assert value(rows, "session held by") == "777, bob, pts/3"
+    assert value(rows, "session held by") == "process 777, user bob on pts/3"
     assert value(rows, "remedy") == "ask bob to leave it, or end process 777"
 
 

@@ -37,9 +37,11 @@ def test_only_an_end_without_a_word_is_called_one(here: int, said: bool, restart
     for event in events("control", control(*texts)):
         node.add_event(PIPE, event, "control", at("21:24:29"))
     node.set_places([running(here + 1) if restarted else Place(PIPE, "stale")], at("21:24:30"))
-    ends = [e.detail for e in node.snapshot(1.0).events if e.kind == "daemon_exited"]
+    snapshot = node.snapshot(1.0)
+    ends = [(e.detail, e.time) for e in snapshot.events if e.kind == "daemon_exited"]
     assert len(ends) == 1
-    assert ("does not say why" in ends[0]) != said
+    assert ("does not say why" in ends[0][0]) != said
+    assert snapshot.daemons[0].condition.since == (None if restarted else ends[0][1])
 
 
 def test_answers_count_again_after_the_clock_was_set_back():

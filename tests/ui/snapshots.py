@@ -219,8 +219,8 @@ def unhealthy(health: Health) -> Snapshot:
         "blocked": {
             "condition": replace(condition.terminated_twice(clients()[4].key, NOW - 75, moment), detail=silence)
         },
-        "stale": {"condition": condition.gone("", START), **gone},
-        "absent": {"condition": condition.absent("", START), **gone},
+        "stale": {"condition": condition.gone("", START, NOW - 75), **gone},
+        "absent": {"condition": condition.absent("", START, NOW - 75), **gone},
     }
     happened = (Event("daemon_exited", NOW - 75, PIPE, 1402),) if health in {"stale", "absent"} else ()
     return rich(daemons=(daemon(**details[health]),), events=(*events(), *happened))
