@@ -48,7 +48,7 @@ from mpstui.load.requests import WINDOW
 from mpstui.load.spread import Spread
 from mpstui.load.types import COMMAND, INFO, KERNELS, REQUESTED, LoadSpec, WorkerError, WorkerReport, WorkerState
 from mpstui.load.utilisation import METERS, Meter, Use
-from mpstui.operations.load import NotStarted, OperatedLoad, StartLoad, beside, harm
+from mpstui.operations.load import NotStarted, OperatedLoad, StartLoad, beside, doubts, harm
 from mpstui.operations.types import ExitStatus
 
 DEFAULT_SECONDS = 10.0
@@ -215,8 +215,8 @@ async def ask_beside(
     snapshot = await node.snapshot(complete=True)
     daemon = snapshot.daemon(pipe_dir)
     there = others(daemon.clients(), os.geteuid()) if daemon else []
-    stranger = daemon is not None and not daemon.simulated and daemon.speaker.uid not in {0, os.geteuid()}
-    if not there and not stranger and daemon is not None and not daemon.unread:
+    why = () if daemon is None else doubts(daemon, os.geteuid(), program=spec.kernel == COMMAND)
+    if not there and not why and daemon is not None and not daemon.unread:
         return snapshot
     device = next((d for d in snapshot.devices if d.uuid == spec.device_uuid), next(iter(snapshot.devices), None))
     taken = takes(
@@ -226,19 +226,19 @@ async def ask_beside(
         streams=spec.streams or 1,
         copies=spec.copies or 0,
     )
-    whom, what, clients = beside(spec.clients, there, taken, () if device is None else (device,))
-    print(whom, *(f"  {client}" for client in clients), f"  {what}", sep="\n", file=sys.stderr)
-    if stranger and daemon is not None:
-        of = daemon.speaker.why if daemon.speaker.uid is not None else "a daemon whose user is not known"
-        print(f"  This is {of}: its user can read and change all that the load has on the GPU.", file=sys.stderr)
+    told = daemon is not None and not daemon.unread
+    whom, what, clients = beside(spec.clients, there, taken, () if device is None else (device,), told=told)
+    print(whom, *(f"  {line}" for line in (*clients, what, *why)), sep="\n", file=sys.stderr)
     if sys.stdin.isatty():
         print("start them? [y/N] ", end="", file=sys.stderr, flush=True)
         if (await _answer()).strip().lower() in {"y", "yes"}:
             return snapshot
+    matter = "others work on this daemon"
+    if why and daemon is not None:
+        known = daemon.speaker.uid in {0, os.geteuid()}
+        matter = "others can lead the program elsewhere" if known else "this is another user's daemon"
     raise LoadRefused(
-        "this is another user's daemon; nothing was started"
-        if stranger
-        else "others work on this daemon; nothing was started",
+        f"{matter}; nothing was started",
         f"add --yes, answer at a terminal, or {otherwise}",
         ExitStatus.REFUSED_BY_SAFETY_RULE,
     )

@@ -294,16 +294,16 @@ def nothing_sent(pipe_dir: Path, speaker: Speaker, other: str | None) -> str:
     return message + "Name it by a path that nobody else can change."
 
 
-class _ExchangedError(Exception):
+class ExchangedError(Exception):
     """Why the sockets that were judged cannot be held; one clause."""
 
 
 @contextlib.contextmanager
-def _as_judged(pipe_dir: Path, judged: Speaker) -> Iterator[tuple[str, list[int]]]:
-    """The sockets as they were judged, in a directory that others may write to: a name for the control binary under
-    which it finds those and no others, whatever is put in their place until it connects (fact 59), and what it has to
-    inherit for that. The name is a directory of this program's own, with links to the sockets, each by a descriptor
-    that holds it. Raises _ExchangedError."""
+def as_judged(pipe_dir: Path, judged: Speaker) -> Iterator[tuple[str, list[int]]]:
+    """The sockets as they were judged, in a directory that others may write to: a name for the control binary, or for a
+    CUDA program, under which it finds those and no others, whatever is put in their place until it connects (facts 59,
+    60), and what it has to inherit for that. The name is a directory of this program's own, with links to the sockets,
+    each by a descriptor that holds it. Raises ExchangedError."""
     with contextlib.ExitStack() as stack:
 
         def look(path: str | Path, flags: int = 0, folder: int | None = None) -> int:
@@ -322,7 +322,7 @@ def _as_judged(pipe_dir: Path, judged: Speaker) -> Iterator[tuple[str, list[int]
         except (OSError, ValueError):
             same = False
         if not same:
-            raise _ExchangedError("its directory or its sockets were exchanged just now")
+            raise ExchangedError("its directory or its sockets were exchanged just now")
         import tempfile  # seldom needed, and slow to load
 
         try:
@@ -331,7 +331,7 @@ def _as_judged(pipe_dir: Path, judged: Speaker) -> Iterator[tuple[str, list[int]
                 os.symlink(f"/proc/self/fd/{descriptor}", os.path.join(own, name))
             folder = look(own, os.O_DIRECTORY)
         except OSError as error:
-            raise _ExchangedError(f"its sockets cannot be held: {error_text(error)}") from None
+            raise ExchangedError(f"its sockets cannot be held: {error_text(error)}") from None
         yield f"/proc/self/fd/{folder}", [folder, *held]
 
 
@@ -479,11 +479,11 @@ class ControlChannel:
             self.sent += 1
             return await exchange(argv, stdin, environment, deadline, command, sender)
         try:
-            with _as_judged(self.pipe_dir, judged) as (folder, descriptors):
+            with as_judged(self.pipe_dir, judged) as (folder, descriptors):
                 self.sent += 1
                 environment["CUDA_MPS_PIPE_DIRECTORY"] = folder
                 return await exchange(argv, stdin, environment, deadline, command, keep=descriptors)
-        except _ExchangedError as error:
+        except ExchangedError as error:
             message = f"Nothing was sent to {path_text(self.pipe_dir)}: {error}."
             return RawReply(command, failure=Outcome.NOT_PERMITTED, message=message, asked=False)
 

@@ -8,6 +8,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import fields, replace
 from typing import Any, Final
 
@@ -58,6 +59,21 @@ def client_environment(
     return environment
 
 
+class HeldName:
+    """Another name than its directory's, by which a client finds its daemon, and what it inherits for that: ``what``,
+    kept until it has connected. Without it, it goes by the directory's."""
+
+    def __init__(self, what: AbstractContextManager[tuple[str, list[int]]] | None = None) -> None:
+        self._stack = contextlib.ExitStack()
+        self.name: str | None = None
+        self.descriptors: Sequence[int] = ()
+        if what is not None:
+            self.name, self.descriptors = self._stack.enter_context(what)
+
+    def close(self) -> None:
+        self._stack.close()
+
+
 class WorkerProcess:
     """One process; ``changed`` is called with every new report, in the event loop."""
 
@@ -71,9 +87,11 @@ class WorkerProcess:
         self._tasks: list[asyncio.Task[None]] = []
         self._stderr = b""
         self._verdict: WorkerError | None = None
+        self._held = HeldName()
 
-    async def start(self, argv: Sequence[str], environment: Mapping[str, str], order: Order) -> None:
+    async def start(self, argv: Sequence[str], environment: Mapping[str, str], order: Order, held: HeldName) -> None:
         """Start the process and hand it its order. Never raises for what the system refuses: the report says it."""
+        self._held = held
         try:
             self._process = await asyncio.create_subprocess_exec(
                 *argv,
@@ -82,6 +100,7 @@ class WorkerProcess:
                 stderr=asyncio.subprocess.PIPE,
                 env=dict(environment),
                 limit=LINE_LIMIT,
+                pass_fds=held.descriptors,
             )
         except OSError as error:
             text = f"the worker cannot be started: {error_text(error)}"
@@ -172,7 +191,7 @@ class WorkerProcess:
         self.report = report
         self._changed(report)
         if report.state == "ready" or report.over:
-            self.settled.set()
+            self._settle()
 
     def _over(self, status: int) -> None:
         report = self.report
@@ -196,8 +215,13 @@ class WorkerProcess:
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
         self._update(state=state, error=error)
-        self.settled.set()
+        self._settle()
         self.ended.set()
+
+    def _settle(self) -> None:
+        """It has its contexts, or will never have any."""
+        self._held.close()
+        self.settled.set()
 
     def _update(self, **changes: Any) -> None:
         self.report = replace(self.report, time=time.monotonic(), **changes)

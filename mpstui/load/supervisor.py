@@ -13,13 +13,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from mpstui.control.channel import ExchangedError, as_judged
 from mpstui.core.late import dataclass
 from mpstui.core.model import CONTEXT_LIMIT
 from mpstui.core.text import path_text
-from mpstui.load.client import WorkerProcess, client_environment, worker_order
+from mpstui.core.trust import Speaker
+from mpstui.load.client import HeldName, WorkerProcess, client_environment, worker_order
 from mpstui.load.process import GRACE
 from mpstui.load.runner import GRACE as COMMAND_GRACE
 from mpstui.load.types import COMMAND, INFO, LoadSpec, WorkerError, WorkerReport, value_for
+from mpstui.observe.discovery import find_speaker
 from mpstui.observe.sources import NodeSources, NvmlSample, NvmlSource
 
 CUDA_WORKER: Final = (sys.executable, "-m", "mpstui.load.worker")
@@ -82,8 +85,11 @@ class Supervisor:
         simulated: bool = False,
         nvml: NvmlSource | None = None,
         environment: Mapping[str, str] = os.environ,
+        speaker: Callable[[Path], Speaker] = find_speaker,
     ) -> None:
+        """``speaker`` tells whose a pipe directory is, and whether others may write to it."""
         self.simulated = simulated
+        self._find_speaker = speaker
         self.why_not: Callable[[], str | None] | None = None
         """Asked in a thread for a reason, before each worker under MPS is started and before it goes on to its work:
         the daemon that was asked about may not be the one that is in the directory by then."""
@@ -242,9 +248,16 @@ class Supervisor:
     async def _launch(self, slot: _Slot) -> None:
         spec = slot.spec
         argv = COMMAND_WORKER if spec.kernel == COMMAND else self._worker_command
+        way = spec.pipe_dir if spec.mps else None
+        refused, held = None, HeldName()
+        try:
+            held = await self._hold(spec)
+        except ExchangedError as error:
+            text = f"no client was started in {path_text(spec.pipe_dir)}: {error}"
+            refused = WorkerError(text, "see mpstui status", kind="refused")
         environment = client_environment(
             self._environment,
-            pipe_dir=path_text(spec.pipe_dir) if spec.mps and spec.pipe_dir else None,
+            pipe_dir=held.name or (path_text(way) if way else None),
             percentage=slot.percentage,
             memory_limit=spec.memory_limit,
             priority=spec.priority,
@@ -254,10 +267,25 @@ class Supervisor:
         limited = spec.memory_limit is not None
         order = worker_order(spec, sms=slot.sms, pool=slot.pool, memory_limited=limited)
         slot.process.report = replace(slot.process.report, percentage=slot.percentage, device_uuid=spec.device_uuid)
-        if (refused := await self._refused(spec)) is not None:
+        try:
+            refused = refused or await self._refused(spec)
+            if refused is None:
+                await slot.process.start(argv, environment, order, held)
+        except BaseException:
+            held.close()
+            raise
+        if refused is not None:
+            held.close()
             slot.process.give_up(refused)
-            return
-        await slot.process.start(argv, environment, order)
+
+    async def _hold(self, spec: LoadSpec) -> HeldName:
+        """The daemon's sockets as they are looked at now, for a client that connects to no others, where somebody could
+        exchange them until it does. A program finds them by name: what it starts inherits no descriptor, and would
+        compute without MPS (fact 19). Raises ExchangedError."""
+        if not spec.mps or spec.pipe_dir is None or spec.kernel == COMMAND or self.simulated:
+            return HeldName()
+        speaker = await asyncio.to_thread(self._find_speaker, spec.pipe_dir)
+        return HeldName() if speaker.uid is None or not speaker.stamp else HeldName(as_judged(spec.pipe_dir, speaker))
 
     def _go_together(self, numbers: list[int]) -> None:
         task = asyncio.create_task(self._go(numbers))

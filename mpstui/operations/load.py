@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from mpstui.core.late import dataclass
-from mpstui.core.model import CONTEXT_LIMIT, Client, Device, ProcessKey, Snapshot
-from mpstui.core.text import UNKNOWN, plural, printable
+from mpstui.core.model import CONTEXT_LIMIT, Client, Daemon, Device, ProcessKey, Snapshot
+from mpstui.core.text import UNKNOWN, path_text, plural, printable
 from mpstui.load.footprint import Takes, whose
 from mpstui.operations.operation import Executes, Operation, Work
 from mpstui.operations.types import ExitStatus, Preview, Request, Result, Verb
@@ -60,11 +60,12 @@ def harm(kernels: Iterable[str], *, mps: bool, private: bool, memory_limit: str 
 
 
 def beside(
-    number: int, others: Sequence[Client], taken: Takes, devices: Sequence[Device]
+    number: int, others: Sequence[Client], taken: Takes, devices: Sequence[Device], *, told: bool = False
 ) -> tuple[str, str, tuple[str, ...]]:
     """What is told before somebody says whether a load of ``number`` clients may run beside other users' work: beside
-    whom, what it takes of ``devices``, and a line for each of ``others``; none: the daemon does not tell of them."""
-    whom = whose(others) if others else "clients that it does not tell of"
+    whom, what it takes of ``devices``, and a line for each of ``others``; none: there are none, or, unless the daemon
+    has ``told`` who is there, it does not tell of them."""
+    whom = whose(others) if others else "" if told else "clients that it does not tell of"
     in_use = [
         f"GPU {'?' if device.index is None else device.index}: {device.contexts} of {device.context_limit} contexts "
         "in use"
@@ -73,13 +74,31 @@ def beside(
     ]
     used = f" ({', '.join(in_use)})" if in_use else ""
     return (
-        f"{plural(number, 'client')} of the load would run beside {printable(whom, 400)} on this daemon.",
+        f"{plural(number, 'client')} of the load would run {f'beside {printable(whom, 400)} ' if whom else ''}on this "
+        "daemon.",
         f"They take {taken.text}{used}, and SMs while they run.",
         tuple(
             f"{client.pid:<8}{printable(client.user or UNKNOWN)}  {printable(client.command or UNKNOWN, 200)}"
             for client in others
         ),
     )
+
+
+def doubts(daemon: Daemon, euid: int, *, program: bool = False) -> tuple[str, ...]:
+    """Why a load, of kernels or of a ``program``, wants a yes on this daemon, whoever works there: whose it is, or may
+    be by the time that it connects."""
+    if daemon.simulated:
+        return ()
+    speaker, found = daemon.speaker, list[str]()
+    if speaker.uid not in {0, euid}:
+        of = speaker.why if speaker.uid is not None else "a daemon whose user is not known"
+        found.append(f"This is {of}: its user can read and change all that the load has on the GPU.")
+    if program and speaker.stamp:
+        found.append(
+            f"{path_text(daemon.pipe_dir)} can be changed by others while the program looks for its daemon there: they"
+            " can lead it to a daemon of their own. chmod 755 ends that."
+        )
+    return tuple(found)
 
 
 class StartLoad(_Load):

@@ -9,6 +9,7 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -23,6 +24,8 @@ from mpstui.control.answer import Answer, Outcome
 from mpstui.control.channel import ControlChannel, RawReply
 from mpstui.control.mps import MpsControl
 from mpstui.core.trust import Speaker
+from mpstui.load.supervisor import Supervisor
+from mpstui.load.types import LoadSpec
 from mpstui.observe import discovery
 from mpstui.observe.discovery import find_speaker, steady_speaker
 from mpstui.operations.signals import Guard
@@ -279,3 +282,73 @@ def test_a_directory_that_is_changed_all_the_time_is_nobodys(monkeypatch: pytest
     quiet = Speaker(0, "root's daemon", (1, 2, now - 10**10, now - 10**10))
     answers = iter((changing, changing, quiet))
     assert steady_speaker(Path("/p"), lambda path: next(answers)) is quiet
+
+
+CLIENT = """
+import json, os, socket, sys
+order = json.loads(sys.stdin.readline())
+with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as daemon:
+    daemon.connect(os.environ["CUDA_MPS_PIPE_DIRECTORY"] + "/control")
+    daemon.send(b"Xnew client")
+    daemon.recv(9)
+print(json.dumps({"type": "ready", "mps": True}), flush=True)
+sys.stdin.readline()
+print(json.dumps({"type": "end"}), flush=True)
+"""
+
+
+@pytest.mark.parametrize("when", ["before it is held", "before it connects"])
+@pytest.mark.parametrize(
+    "exchange",
+    ["os.symlink(f'{other}/{n}', f'{pipe}/{n}')", "os.rename(f'{other}/{n}', f'{pipe}/{n}')"],
+    ids=["a link", "another daemon's own"],
+)
+async def test_a_client_of_a_load_comes_to_the_socket_that_was_looked_at(
+    stranger: Stranger, roots: Stranger, exchange: str, when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CUDA takes a path alone, and who exchanges what is behind it had a client of root's, with its contexts."""
+    pipe_dir, other = roots.home / "p", roots.home / "other"
+    lying_daemon(roots, pipe_dir, clients=[], mode=0o777)
+    lying_daemon(roots, other, clients=[], mode=0o777)
+    exchanged = []
+
+    def attack() -> None:
+        if not exchanged:
+            exchanged.append(stranger.python(SECRETLY + exchange, pipe_dir, other))
+
+    def looked_at(path: Path) -> Speaker:
+        found = find_speaker(path)
+        if when == "before it is held":
+            attack()
+        return found
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    supervisor = Supervisor(worker_command=(sys.executable, "-c", CLIENT), speaker=looked_at)
+    supervisor.why_not = attack
+    await supervisor.start(LoadSpec("fma", pipe_dir=pipe_dir))
+    await supervisor.wait_settled([1])
+    await supervisor.stop()
+    assert exchanged
+    there, elsewhere = ((each / "heard").exists() for each in (pipe_dir, other))
+    assert not elsewhere
+    if when == "before it is held":
+        error = supervisor.report(1).error
+        assert error is not None
+        assert "were exchanged just now" in error.text
+        assert not there
+    else:
+        assert (pipe_dir / "heard").read_text() == "new client\n"
+    assert os.listdir(tmp_path) == [], "nothing is left of it"
+
+
+@pytest.mark.parametrize(("mode", "answer"), [(0o777, 6), (0o1777, 0), (0o755, 0)])
+def test_a_program_wants_a_yes_where_others_can_lead_it_elsewhere(roots: Stranger, mode: int, answer: int) -> None:
+    """It finds the daemon by name, as do the processes that it starts, which inherit no descriptor."""
+    lying_daemon(roots, roots.home / "p", clients=[], mode=mode)
+    words = ("load", "--command", "true", "--pipe-dir", roots.home / "p")
+    done = mpstui(*words)
+    assert done.returncode == answer, done
+    if answer:
+        assert "can be changed by others while the program looks for its daemon there" in done.stderr
+        assert "chmod 755" in done.stderr
+        assert mpstui(*words, "--yes").returncode == 0

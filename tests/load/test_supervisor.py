@@ -17,7 +17,7 @@ from mpstui.control.channel import ControlChannel
 from mpstui.control.mps import MpsControl
 from mpstui.core.partition import even_levels
 from mpstui.extras import how_to_install
-from mpstui.load.client import NO_DAEMON_DIRECTORY, WorkerProcess, client_environment, worker_order
+from mpstui.load.client import NO_DAEMON_DIRECTORY, HeldName, WorkerProcess, client_environment, worker_order
 from mpstui.load.runner import LoadRun
 from mpstui.load.supervisor import Supervisor, memory_of, shorten
 from mpstui.load.types import Computation, LoadSpec, WorkerError, WorkerReport
@@ -200,7 +200,9 @@ async def test_a_worker_killed_from_outside_is_reported_with_the_signal(node: Si
 async def test_a_worker_is_not_killed_by_what_holds_it_only_because_that_goes() -> None:
     """Python 3.14 lets go of it where the program ends by an exception; a killed client takes its neighbours along."""
     worker = WorkerProcess(WorkerReport(0, "fma", "starting", 0.0), lambda report: None)
-    await worker.start(("sh", "-c", "read line; read line; exit 7"), os.environ, worker_order(Computation("fma")))
+    await worker.start(
+        ("sh", "-c", "read line; read line; exit 7"), os.environ, worker_order(Computation("fma")), HeldName()
+    )
     process = worker._process
     assert process is not None
     process._transport.close()
