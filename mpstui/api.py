@@ -25,7 +25,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from mpstui.core.activity import ActivityLook, Launcher
-from mpstui.core.model import Client, Daemon, Device, Event, Problem, ProcessKey, Server, Snapshot, no_test_clients
+from mpstui.core.model import (
+    Client,
+    Daemon,
+    Device,
+    Event,
+    LogEvents,
+    Problem,
+    ProcessKey,
+    Server,
+    Snapshot,
+    no_test_clients,
+)
 from mpstui.core.text import UNKNOWN, error_text, path_text
 from mpstui.node import CONTROL_BINARY, UnusableNode, named_dirs, open_node, real_processes
 from mpstui.node import demo_node as demo_node
@@ -545,7 +556,7 @@ class AsyncNode:
         found: list[Finding] = []
         for snapshot, log_dir in zip(snapshots, self._log_dirs, strict=True):
             try:
-                times = [event.time for event in faults(log_dir) if event.time is not None]
+                times = [event.time for event in faults(log_dir).events if event.time is not None]
             except UnreadableLogError as error:
                 raise UnreadableNodeError((error,)) from None
             found += examine_logs(snapshot, log_dir, times)
@@ -580,20 +591,20 @@ class AsyncNode:
             return None
         return await asyncio.to_thread(environment_of, client)
 
-    async def older_events(self, daemon: Daemon, before: float, most: int) -> Sequence[Event]:
-        """The last ``most`` events of the daemon's logs up to ``before`` (seconds since the epoch), oldest first. What
-        is read grows with how far back they lie. It stops when nobody waits for it any more. Raises Unavailable."""
+    async def older_events(self, daemon: Daemon, before: float, most: int) -> LogEvents:
+        """The last ``most`` events of the daemon's logs up to ``before`` (seconds since the epoch). What is read grows
+        with how far back they lie. It stops when nobody waits for it any more. Raises Unavailable."""
         from mpstui.history.reader import last_events
 
         return await self._older(daemon, lambda *of: last_events(before, most, *of))
 
-    async def faults(self, daemon: Daemon) -> Sequence[Event]:
-        """Every fatal fault in the daemon's logs, oldest first. Raises Unavailable."""
+    async def faults(self, daemon: Daemon) -> LogEvents:
+        """Every fatal fault in the daemon's logs. Raises Unavailable."""
         from mpstui.history.reader import faults
 
         return await self._older(daemon, faults)
 
-    async def _older(self, daemon: Daemon, read: Callable[..., list[Event]]) -> Sequence[Event]:
+    async def _older(self, daemon: Daemon, read: Callable[..., LogEvents]) -> LogEvents:
         """``read`` is given the log directory, the daemon's own, whose logs are believed there, and what says whether
         nobody waits any more."""
         from mpstui.history.node import owners

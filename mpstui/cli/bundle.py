@@ -101,7 +101,7 @@ async def _events(snapshot: Snapshot, pipe_dirs: Sequence[Path]) -> list[Event]:
             since: float | None = None
             for daemon in snapshot.daemons:
                 with suppress(api.Unavailable):
-                    for event in (await node.older_events(daemon, math.inf, EVENTS))[:1]:
+                    for event in (await node.older_events(daemon, math.inf, EVENTS)).events[:1]:
                         since = event.time if since is None else min(since, event.time or since)
             async for event in node.events(since):
                 last.append(event)

@@ -741,6 +741,14 @@ class Event(NamedTuple):
         return self.detail.replace(whole, f"{who} ({', '.join(about)})", 1)
 
 
+class LogEvents(NamedTuple):
+    """Events that were read from a daemon's logs, oldest first."""
+
+    events: tuple[Event, ...] = ()
+    missing: tuple[str, ...] = ()
+    """What of the logs was not read though it was asked for, and why: a sentence without a full stop each."""
+
+
 event_of: Final[Callable[[tuple[Any, ...]], Event]] = partial(tuple.__new__, Event)
 """An event of all its fields in their order, in a third of the time that Event takes to be called."""
 

@@ -11,7 +11,6 @@ from typing import Final, NamedTuple
 
 from mpstui.core.faults import xids_of
 from mpstui.core.model import Event, Snapshot
-from mpstui.core.text import listed, path_text
 from mpstui.history.attribution import KINDS, AuditTrail
 from mpstui.history.postmortem import state_at
 from mpstui.history.reader import LogHistory, People
@@ -23,8 +22,6 @@ from mpstui.system.trusted import Owners, UnreadableLogError, UnreadableNodeErro
 
 _LOOK: Final = 0.2
 """Seconds between two looks at logs in which nothing happens."""
-_NAMED: Final = 4
-"""Compressed logs, at most."""
 _TOUCHED: Final = KINDS | {"xid", "fatal_fault"}
 """Kinds to which other events, or the audit log, have something to add."""
 Told = tuple[Event, Path | None]
@@ -102,12 +99,7 @@ class NodeLogs:
             *(text for each in self._histories for text in each.trouble),
         )
         """Why some of them could not be read."""
-        self.left_out: tuple[str, ...] = tuple(
-            f"{path_text(each.log_dir)}: what was compressed is not read, and its events are missing: "
-            f"{listed(each.packed, _NAMED)}"
-            for each in self._histories
-            if each.packed
-        )
+        self.left_out: tuple[str, ...] = tuple(text for each in self._histories for text in each.left_out)
         """What is missing where everything is asked for."""
 
     def close(self) -> None:

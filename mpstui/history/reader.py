@@ -14,7 +14,8 @@ from typing import Final
 
 from mpstui.control.grammar import LogKind, LogParser
 from mpstui.control.protocol import LEGACY
-from mpstui.core.model import Event
+from mpstui.core.model import Event, LogEvents
+from mpstui.core.text import listed, path_text
 from mpstui.history.files import LogFile
 from mpstui.history.parser_process import parsed
 from mpstui.observe.logs import CONTROL_LOG, CONTROL_MARKER, SERVER_LOG, LogTail, last_change, server_logs
@@ -27,6 +28,8 @@ _LEAD: Final = 256 << 10
 _LATE: Final = 60.0
 """Seconds behind the time asked for after which a log is left alone; its clock may have been set meanwhile."""
 _MEMORY: Final = 200
+_NAMED: Final = 4
+"""Compressed logs, at most."""
 _SPECIAL: Final = TWICE | {"daemon_started"}
 """Kinds of which :meth:`Telling._tell` has more to say than whom they are about."""
 _time: Final = itemgetter(0)
@@ -127,6 +130,14 @@ class LogHistory(Telling):
         """Gives the files back."""
         for file in self._files.values():
             file.close()
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """What is missing where everything is asked for."""
+        if not self.packed:
+            return ()
+        text = "what was compressed is not read, and its events are missing"
+        return (f"{path_text(self.log_dir)}: {text}: {listed(self.packed, _NAMED)}",)
 
     @property
     def version(self) -> str | None:
@@ -282,18 +293,18 @@ def faults(
     pipe_dir: Path | None = None,
     owners: Owners | None = None,
     over: Callable[[], bool] = lambda: False,
-) -> list[Event]:
-    """Every fatal fault in the logs, oldest first; none where it is ``over`` meanwhile. Raises UnreadableLogError."""
-    history, found = LogHistory(log_dir, pipe_dir, owners), []
+) -> LogEvents:
+    """Every fatal fault in the logs; none where it is ``over`` meanwhile. Raises UnreadableLogError."""
+    history, found = LogHistory(log_dir, pipe_dir, owners), list[Event]()
     try:
         for event in history.events():
             if over():
-                return []
+                return LogEvents()
             if event.kind == "fatal_fault":
                 found.append(event if pipe_dir is None else event._replace(pipe_dir=pipe_dir))
     finally:
         history.close()
-    return found
+    return LogEvents(tuple(found), (*history.trouble, *history.left_out))
 
 
 _FIRST_SPAN: Final = 600.0
@@ -304,8 +315,8 @@ _SPANS: Final = 9
 
 def last_events(
     before: float, most: int, log_dir: Path, pipe_dir: Path, owners: Owners | None, over: Callable[[], bool]
-) -> list[Event]:
-    """The last ``most`` events up to ``before``, oldest first; looks back further and further until there are enough.
+) -> LogEvents:
+    """The last ``most`` events up to ``before``; looks back further and further until there are enough.
 
     What is read grows with how far back they lie, not with the size of the logs. Fewer where it is ``over`` meanwhile.
     Raises UnreadableLogError.
@@ -319,11 +330,12 @@ def last_events(
         try:
             for event in history.events(None if span is None else before - span, before):
                 if over():
-                    return []
+                    return LogEvents()
                 found.append(event._replace(pipe_dir=pipe_dir))
         finally:
             history.close()
+        missing = (*history.trouble, *(history.left_out if len(found) < most else ()))
         if span is None or len(found) == most:
             break
         span *= 4
-    return list(found)
+    return LogEvents(tuple(found), missing)

@@ -329,8 +329,13 @@ def test_what_the_screen_and_the_commands_read_is_there_for_a_program_too(simula
         daemon = snapshot.daemons[0]
         assert node.in_force(daemon, snapshot).limits.active_thread_percentage == 100.0
         alone = node.asynchronous
-        assert asyncio.run(alone.faults(daemon)) == []
-        assert [event.kind for event in asyncio.run(alone.older_events(daemon, snapshot.time, 1))]
+        assert asyncio.run(alone.faults(daemon)) == ((), ())
+        assert asyncio.run(alone.older_events(daemon, snapshot.time, 1)).events
+        (simulated.log_dir / "server.log.2.gz").touch()
+        (missing,) = asyncio.run(alone.faults(daemon)).missing
+        assert missing.endswith("what was compressed is not read, and its events are missing: server.log.2.gz")
+        assert asyncio.run(alone.older_events(daemon, snapshot.time, 10_000)).missing == (missing,)
+        assert asyncio.run(alone.older_events(daemon, snapshot.time, 1)).missing == (), "there is enough without"
         assert asyncio.run(alone.environment(daemon.servers[0].clients[0].key)) is not None
         with pytest.raises(mpstui.api.Unavailable, match="--log-dir"):
             asyncio.run(alone.faults(replace(daemon, log_dir=None)))

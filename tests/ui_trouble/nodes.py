@@ -12,6 +12,7 @@ from mpstui.core.model import (
     Context,
     Daemon,
     Event,
+    LogEvents,
     LostClient,
     OutsideClient,
     PendingClient,
@@ -139,6 +140,7 @@ class FakeTrouble:
 
     def __init__(self, older: Sequence[Event] = (), findings: Sequence[Finding] = FINDINGS, broken: str = "") -> None:
         self.older, self.found, self.broken = older, findings, broken
+        self.missing: tuple[str, ...] = ()
         self.asked: list[float] = []
         self.checks = 0
         self.answers: dict[int, Diagnosis] = {}
@@ -151,18 +153,18 @@ class FakeTrouble:
             raise Unavailable(self.broken)
         return self.answers.get(pid)
 
-    async def older_events(self, daemon: Daemon, before: float, most: int) -> Sequence[Event]:
+    async def older_events(self, daemon: Daemon, before: float, most: int) -> LogEvents:
         self.asked.append(before)
         await self.gate.wait()
         if self.broken:
             raise Unavailable(self.broken)
-        return self.older
+        return LogEvents(tuple(self.older), self.missing)
 
-    async def faults(self, daemon: Daemon) -> Sequence[Event]:
+    async def faults(self, daemon: Daemon) -> LogEvents:
         await self.gate.wait()
         if self.broken:
             raise Unavailable(self.broken)
-        return [event for event in self.older if event.kind == "fatal_fault"]
+        return LogEvents(tuple(event for event in self.older if event.kind == "fatal_fault"), self.missing)
 
     async def findings(self, snapshot: Snapshot) -> Sequence[Finding]:
         self.checks += 1

@@ -9,7 +9,7 @@ import pytest
 from mpstui.core.model import Past, Suspect
 from mpstui.ui.trouble.fault import FaultScreen
 from mpstui.ui.trouble.suspects import SuspectsScreen
-from tests.ui.screen import push, text_of
+from tests.ui.screen import push, text_of, until
 
 from .nodes import FATAL, A, B, C, FakeTrouble, faulted, node, said, trouble_app
 
@@ -73,6 +73,18 @@ async def test_logs_that_cannot_be_read_and_no_fault_are_said() -> None:
         assert "Older faults could not be read: the log is a directory." in said(app)
         await pilot.press("y")
         assert not app.clipboard
+
+
+async def test_what_of_the_history_is_not_read_is_said() -> None:
+    """Who compares "all faults" with half of the logs compressed has not compared them."""
+    backend = FakeTrouble((OLDER,))
+    backend.missing = ("/var/log/nvidia-mps: what was compressed is not read, and its events are missing: a.gz",)
+    app = trouble_app(shown(), backend)
+    async with app.run_test(size=(160, 48)) as pilot:
+        await pilot.press("E", "O")
+        await until(pilot, lambda: any("its events are missing" in note.message for note in app._notifications))
+        await pilot.press("escape", "B")
+        await until(pilot, lambda: "its events are missing: a.gz." in said(app))
 
 
 async def test_a_recording_says_what_it_does_not_know_and_not_that_nothing_can_be_changed() -> None:

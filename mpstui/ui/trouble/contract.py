@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from mpstui.core.model import Daemon, Event, Snapshot
+from mpstui.core.model import Daemon, LogEvents, Snapshot
 
 if TYPE_CHECKING:  # the overview is painted without
     from mpstui.doctor.types import Finding
@@ -15,13 +15,13 @@ if TYPE_CHECKING:  # the overview is painted without
 class TroubleBackend(Protocol):
     """Reads what the snapshot does not hold."""
 
-    async def older_events(self, daemon: Daemon, before: float, most: int, /) -> Sequence[Event]:
-        """The last ``most`` events of the daemon's logs up to ``before`` (seconds since the epoch), oldest first; some
-        of them may be in the snapshot too. Empty where the logs begin later. Raises Unavailable.
+    async def older_events(self, daemon: Daemon, before: float, most: int, /) -> LogEvents:
+        """The last ``most`` events of the daemon's logs up to ``before`` (seconds since the epoch); some of them may
+        be in the snapshot too. None where the logs begin later. Raises Unavailable.
         """
 
-    async def faults(self, daemon: Daemon, /) -> Sequence[Event]:
-        """Every fatal fault in the daemon's logs, oldest first. Raises Unavailable."""
+    async def faults(self, daemon: Daemon, /) -> LogEvents:
+        """Every fatal fault in the daemon's logs. Raises Unavailable."""
 
     async def why(self, pid: int, snapshot: Snapshot, /) -> Diagnosis | None:
         """Why a process is no client of MPS, by what it sees itself; None where it is gone. Raises

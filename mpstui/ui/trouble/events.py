@@ -309,7 +309,10 @@ class EventsScreen(ListScreen):
         try:
             if daemon is not None:
                 older = await backend.older_events(daemon, before, OLDER)
-                if not self._add(list(older), older=True):
+                new = self._add(list(older.events), older=True)
+                if older.missing:
+                    self.app.notify("; ".join(older.missing), title="Older events", markup=False, timeout=8)
+                elif not new:
                     self.app.notify("the logs begin here", title="Older events", markup=False, timeout=4)
         except Unavailable as error:
             self.app.notify(str(error), title="Older events", severity="warning", markup=False)

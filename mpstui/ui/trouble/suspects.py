@@ -76,6 +76,7 @@ class SuspectsScreen(ListScreen):
         self._known: dict[Hashable, Event] = {}
         self._ranking = rank(())
         self._trouble = ""
+        self._missing: tuple[str, ...] = ()
 
     def make_list(self) -> Panel[Ranked]:
         return SuspectsPanel(id="list")
@@ -94,7 +95,9 @@ class SuspectsScreen(ListScreen):
         daemon = self.daemon
         try:
             if daemon is not None:
-                self._add(await backend.faults(daemon))
+                read = await backend.faults(daemon)
+                self._add(read.events)
+                self._missing = read.missing
         except Unavailable as error:
             past = self.snapshot is not None and self.snapshot.past is not None
             unread = f"Older faults could not be read: {error}."
@@ -129,6 +132,8 @@ class SuspectsScreen(ListScreen):
             yield Para(note, "dim", "·")
         if self._trouble:
             yield Para(self._trouble, "warn", "▲")
+        for text in self._missing:
+            yield Para(f"{text}.", "warn", "▲")
         if row is not None:
             yield Para()
             yield Para(f"{row.text}: {row.presence}", "accent", "▸")
