@@ -70,6 +70,9 @@ class SetLimit(Operation, Generic[T]):
         """A value that the daemon has, for a person."""
         return str(value)
 
+    def said_value(self, request: Request) -> str:
+        return self.value_words(self.parse(request.value))
+
     def same(self, wanted: T, found: object) -> bool:
         """Whether the value that was read back is the one that was sent."""
         return wanted == found

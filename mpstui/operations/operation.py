@@ -181,6 +181,10 @@ class Operation:
         """The request that takes it back, on the daemon as it is before; None where that is not known."""
         return None
 
+    def said_value(self, request: Request) -> str:
+        """The value that is asked for, in words; empty where it is no value that is set."""
+        return ""
+
     def line(self, request: Request) -> Mapping[str, object]:
         """What its audit lines have besides."""
         return {}

@@ -482,7 +482,11 @@ class SetNamespace(_SetLimits):
     def check(self, request: Request, node: V3Node, daemon: Daemon) -> tuple[tuple[str, str], ...]:
         server = _server(node, request.setting("server"))
         _there(node, server, request.value)
-        return (("today", space_words(self.space(request, node))), ("new value", " ".join(limits_asked(request))))
+        return (
+            ("server", server.name),
+            ("today", space_words(self.space(request, node))),
+            ("new value", " ".join(limits_asked(request))),
+        )
 
 
 def _there(node: V3Node, server: V3Server, name: str) -> Namespace:
@@ -628,7 +632,11 @@ class CreatePartition(_Create):
             )
             raise Refused(f"the server has no device “{printable(device, 80)}”; it has: {there}", ExitStatus.USAGE)
         self.absent(request, node)
-        return (("device", f"{known[0].name or UNKNOWN}  {known[0].uuid}"), ("chunks", request.setting("chunks") or ""))
+        return (
+            ("server", server.name),
+            ("device", f"{known[0].name or UNKNOWN}  {known[0].uuid}"),
+            ("chunks", request.setting("chunks") or ""),
+        )
 
     def missing(self, request: Request, node: V3Node) -> str | None:
         found = node.partition(request.setting("server"), request.value)
@@ -677,7 +685,12 @@ class DeletePartition(_Delete):
         if found is None:
             raise Refused(f"server {server.name} has no partition {request.value}", ExitStatus.REFUSED_BY_DAEMON)
         size = f"{found.chunks or UNKNOWN} chunks, {found.sm_count or UNKNOWN} SMs"
-        return (("partition", request.value), ("device", found.device or UNKNOWN), ("size", size))
+        return (
+            ("partition", request.value),
+            ("server", server.name),
+            ("device", found.device or UNKNOWN),
+            ("size", size),
+        )
 
     def pids(self, request: Request, node: V3Node) -> set[int]:
         """The daemon refuses it where there are any."""

@@ -146,6 +146,7 @@ class MpsTuiApp(TypedApp[int]):
         self.mouse = True
         """Whether clicks are wanted. Before the start: as the user has said."""
         self.load: LoadSession | None = None
+        self._way_back: tuple[Request, ProcessKey | None] | None = None
         self._diff = ScreenDiff()
         self.typeahead = Typeahead(self, lambda: self.overview.knows)
         self._paused_at: float | None = None
@@ -473,6 +474,42 @@ class MpsTuiApp(TypedApp[int]):
             self.push_screen(
                 open_action(self.runner, action, request.pipe_dir, self.snapshot, asked=request, device=request.device)
             )
+
+    @property
+    def can_take_back(self) -> bool:
+        """Whether something was changed of which it is known what was before."""
+        return self._way_back is not None
+
+    def keep_way_back(self, back: Request) -> None:
+        """What takes the last change back."""
+        self._way_back = back, self._server_of(back)
+
+    def _server_of(self, request: Request) -> ProcessKey | None:
+        daemon = self.snapshot.daemon(request.pipe_dir) if self.snapshot is not None else None
+        found = daemon.find_server(request.server_pid) if daemon is not None and request.server_pid else None
+        return found.key if found is not None else None
+
+    def take_back(self) -> None:
+        """Ask for what was before the last change: a change of its own."""
+        from mpstui.operations.registry import operation
+        from mpstui.ui.dialogs import open_action
+
+        if self._stays_in_past("Take back") or self.snapshot is None:
+            return
+        if self._way_back is None:
+            text = "nothing was changed here that can be taken back"
+            self.notify(text, title="Take back", severity="warning", markup=False)
+            return
+        back, server = self._way_back
+        if back.server_pid is not None and self._server_of(back) != server:
+            text = f"server {back.server_pid} has ended, and its limits with it"
+            self.notify(text, title="Take back", severity="warning", markup=False)
+            return
+        action = operation(back.action)
+        # The value of a limit stands in its field, where it can be seen and typed over.
+        more: dict[str, Any] = {"value": back.value} if action.said_value(back) else {"asked": back}
+        shown, where = self.snapshot, back.pipe_dir
+        self.push_screen(open_action(self.runner, action, where, shown, server=server, device=back.device, **more))
 
     def open_trouble(self, name: str, pipe_dir: Path | None, identity: object) -> None:
         from mpstui.ui.trouble.opening import open_screen

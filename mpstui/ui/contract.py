@@ -94,6 +94,13 @@ class Host(Protocol):
     def open_request(self, action: Operation, request: Request) -> None:
         """The dialog of an operation that begins with this request."""
 
+    @property
+    def can_take_back(self) -> bool:
+        """Whether something was changed of which it is known what was before."""
+
+    def take_back(self) -> None:
+        """Ask for what was before the last change."""
+
     async def activity(self, seconds: float) -> ActivityLook:
         """Count the kernel launches of everybody for so long."""
 

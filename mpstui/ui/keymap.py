@@ -201,6 +201,7 @@ LETTERS: Final[Mapping[str, Letter]] = {
     "N": _letter("the previous match", "events.previous", "clients.previous"),
     "O": _letter("older events", "events.older"),
     "P": _letter("partitions", "partitions", "namespace.partition"),
+    "Q": _letter("take back the last change", "take_back"),
     "R": _letter("restart a test client", "load.restart"),
     "S": _letter(
         "start a server, a daemon, a partition",

@@ -109,6 +109,9 @@ class Overview(WithPast, WithTrouble, Ground):
         Binding("left_square_bracket,ctrl+left", "daemon(-1)", "Previous daemon", show=False, id="daemon.previous"),
         Binding("right_square_bracket,ctrl+right", "daemon(1)", "Next daemon", show=False, id="daemon.next"),
         Binding("y", "copy", "Copy the row", show=False, id="copy"),
+        Binding(
+            "Q", "take_back", "Take back: what was before the last change, after asking", show=False, id="take_back"
+        ),
         Binding("d", "daemons", "Daemons: start and stop", show=False, id="daemons"),
         Binding("P", "partitions", "SM partitions; namespaces of protocol 3", show=False, id="partitions"),
         Binding("p", "plan", "Plan: divide a GPU", show=False, id="plan"),
@@ -429,6 +432,8 @@ class Overview(WithPast, WithTrouble, Ground):
             KeyHint(shown_key({spec.name: spec.key}, spec.name, ""), spec.name, f"own({number})", 1)
             for number, spec in enumerate(self.OWN)
         ]
+        if self._host.can_take_back:
+            hints.append(KeyHint(shown_key(self._keymap, "take_back", "Q"), "Take back", "take_back", 6))
         rows = isinstance(self.focused, Panel) and bool(self.focused.rows)
         enter = shown_key(self._keymap, "open", "Enter")
         hints.append(KeyHint(enter, "Details", "open", 2, unless(rows, "there is no row")))
@@ -706,6 +711,10 @@ class Overview(WithPast, WithTrouble, Ground):
 
     def action_partitions(self) -> None:
         self._host.open_partitions(self.daemon.pipe_dir if self.daemon else None)
+
+    @opens
+    def action_take_back(self) -> None:
+        self._host.take_back()
 
     @opens
     def action_daemons(self) -> None:

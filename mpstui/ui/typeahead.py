@@ -326,7 +326,17 @@ class Typeahead:
         self._waiting = deque(kept)
         if dropped:
             text = "What was typed meanwhile is dropped: the screen did not open in time."
-            self._app.notify(text, title="Keys", severity="warning")
+            self._app.notify(text, title="Keys", severity="warning", timeout=15)
+
+
+_REFUSAL: Final = 6.0
+"""Seconds that it stands at most why a key does nothing; a warning that stands longer has to be read."""
+
+
+def _is_refusal(options: Mapping[str, Any]) -> bool:
+    """Of a notification, by how it was told: the next one takes its place, so that five keys that do nothing do not
+    cover the screen with five lines."""
+    return options.get("severity") == "warning" and (options.get("timeout") or 0) <= _REFUSAL
 
 
 class TypedApp(WritingApp[R]):
@@ -350,6 +360,8 @@ class TypedApp(WritingApp[R]):
         if options.get("severity", "information") != "information":
             self.typeahead.refuse()
         told, now = (str(options.get("title", "")), message), time.monotonic()
+        if _is_refusal(options) and told not in self._standing:
+            self.clear_notifications(lambda how: not _is_refusal(how))
         self._standing = {each: stands for each, stands in self._standing.items() if stands[0] > now}
         if told not in self._standing:
             self._standing[told] = now + (options.get("timeout") or self.NOTIFICATION_TIMEOUT), options

@@ -281,7 +281,12 @@ async def test_read_only_dims_all_actions_says_why_and_opens_nothing() -> None:
         for action in CHOSEN:
             await press(pilot, action.key)
             assert isinstance(app.screen, Overview)
-        assert any("read-only" in n.message for n in app._notifications)
+        assert [(n.title, n.message) for n in app._notifications] == [(CHOSEN[-1].title, "mpstui runs read-only")], (
+            "the refusal of each key takes the place of the one before"
+        )
+        app.notify("what has to be read", severity="warning", timeout=30)
+        await press(pilot, CHOSEN[0].key)
+        assert [n.title for n in app._notifications] == ["", CHOSEN[0].title]
 
 
 @pytest.mark.parametrize(("panel", "kind"), [("1", "device"), ("2", "limit"), ("3", "server"), ("4", "client")])
@@ -333,14 +338,18 @@ async def test_on_a_gpu_the_percentage_is_the_servers_and_says_that_it_is_for_al
     app = make_app(one_daemon())
     async with app.run_test(size=SIZE) as pilot:
         await press(pilot, "1", "l")
-        shown = " ".join(text_of(app).split())
-        assert "cannot be set for one GPU alone" in shown
+        said = "all that the server has: no percentage is of one GPU. p on the overview (plan) divides one GPU"
+        assert said in " ".join(app.screen.query_one("#facts").text.split())
         assert app.screen.request().server_pid == 1402
         await press(pilot, "escape", "m")
-        assert "cannot be set for one GPU alone" not in " ".join(text_of(app).split())
+        assert "divides one GPU" not in text_of(app)
         assert app.screen.request().device is not None
         await press(pilot, "escape", "4", "l")
-        assert "cannot be set for one GPU alone" not in " ".join(text_of(app).split())
+        assert said in " ".join(app.screen.query_one("#facts").text.split()), (
+            "whoever wants a share of one GPU looks here"
+        )
+        await press(pilot, "escape", "1", "enter")
+        assert "p on the overview (plan) divides it" in " ".join(app.screen.query_one("#facts").text.split())
 
 
 async def test_the_mouse_selects_sorts_chooses_scrolls_and_presses_keys() -> None:
@@ -417,7 +426,7 @@ async def test_a_field_that_does_not_exist_is_said_and_what_may_stand_there() ->
         assert app.overview.clients.filter.text == "mem>4G", "what is typed next corrects it, and is no command"
         assert app.focused is app.overview.clients
         await press(pilot, "f", *"mem>abc", "enter")
-        assert [each.title for each in app._notifications] == ["Filter", "Find"]
+        assert [each.title for each in app._notifications] == ["Find"]
         assert app.focused is not app.overview.clients
 
 
@@ -501,6 +510,15 @@ async def test_help_over_a_dialog_is_the_dialogs_and_help_can_be_searched() -> N
         assert "Terminate: " not in shown
         await press(pilot, "escape")
         assert "Terminate: " in app.screen.query_one("#facts").text
+        for wanted, has in (
+            ("limits memory pinned", "pinned memory limit"),
+            ("DRAM", "DRAM"),
+            ("compute mode", "compute mode"),
+            ("gpu memory", "GPU memory"),
+        ):
+            await press(pilot, "slash", *wanted)
+            assert has in app.screen.query_one("#facts").text, wanted
+            await press(pilot, "escape")
         await press(pilot, "escape")
         assert isinstance(app.screen, Overview)
 
@@ -543,6 +561,29 @@ async def test_cancel_says_that_a_typed_limit_was_not_sent() -> None:
         await press(pilot, "l", "4", "enter", "enter")
         assert isinstance(app.screen, Overview)
         assert any("nothing was sent" in each.message for each in app._notifications)
+
+
+async def test_a_change_of_a_limit_is_taken_back_by_a_key_that_its_outcome_names() -> None:
+    app = make_app(one_daemon())
+    async with app.run_test(size=SIZE) as pilot:
+        await press(pilot, "Q")
+        assert [each.message for each in app._notifications] == ["nothing was changed here that can be taken back"]
+        assert "Take back" not in text_of(app).splitlines()[-1]
+        before = app.snapshot.daemons[0].servers[0].active_thread_percentage
+        await press(pilot, "3", "l", "4", "tab", "tab", "enter")
+        await until(pilot, lambda: app.screen.state == "ended")
+        assert f"it was {before:g} %: Q on the overview asks for that again" in text_of(app)
+        await press(pilot, "escape")
+        assert "Q Take back" in text_of(app).splitlines()[-1]
+        await press(pilot, "Q")
+        assert isinstance(app.screen, ChangeForm), "it asks"
+        asked = app.screen.request()
+        assert (asked.action, asked.server_pid, asked.value) == ("set_active_thread_percentage", 1402, f"{before:g}")
+        await press(pilot, "escape")
+        app.collector.push(rich(daemons=(daemon(servers=(server(key=ProcessKey(1402, 1)),)),)))
+        await press(pilot, "Q")
+        assert isinstance(app.screen, Overview)
+        assert "server 1402 has ended, and its limits with it" in [each.message for each in app._notifications]
 
 
 async def test_what_was_said_in_passing_does_not_stand_over_the_next_dialog_and_a_warning_does() -> None:

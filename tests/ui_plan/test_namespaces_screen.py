@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -66,6 +67,7 @@ async def test_a_namespace_is_made_limited_and_deleted_by_keys(folder: Path) -> 
         assert "25 %, 8G" in text
         assert text.count("the server's limits do not apply") == 1, "only where the server has limits"
         await press(pilot, "A")
+        assert re.search(r"Server +training", text_of(app)), "which server it acts on stands in the form"
         await typed(pilot, "mine")
         assert "whole GPU" in text_of(app)
         told = await apply()
@@ -75,6 +77,8 @@ async def test_a_namespace_is_made_limited_and_deleted_by_keys(folder: Path) -> 
         await press(pilot, *"jjjjjjj")
         assert app.screen.row.space.name == "mine"
         await press(pilot, "l")
+        assert re.search(r"Name +mine", text_of(app))
+        assert re.search(r"Server +training", text_of(app))
         assert "Nothing is sent before Apply" in text_of(app), "what is not filled in yet is no mistake"
         await typed(pilot, "30")
         assert "in force: 30 %" in await apply()
@@ -96,6 +100,7 @@ async def test_a_namespace_is_made_limited_and_deleted_by_keys(folder: Path) -> 
         assert app.screen.row.part.name == "large"
         assert "export CUDA_MPS_SM_PARTITION=" in text_of(app)
         await press(pilot, "x")
+        assert re.search(r"server +serving", text_of(app))
         assert "is gone" in await apply()
         await press(pilot, "g", "x")
         assert str(node().clients[0].pid) in text_of(app), "whose work the end of a server takes is named"

@@ -22,6 +22,7 @@ from textual.widgets import Button, Input
 from mpstui.core.model import Snapshot
 from mpstui.ui.bars import KeyBar, KeyHint
 from mpstui.ui.dialogs.widgets import Chooser, Listing, Push, Scroll, Toggles, plain
+from mpstui.ui.keys import shown_key
 from mpstui.ui.layout import room_of
 from mpstui.ui.lines import StyledScreen
 from mpstui.ui.typeahead import OPENING
@@ -201,6 +202,10 @@ class Dialog(StyledScreen, ModalScreen[None]):
     @on(Chooser.Changed)
     def _value_changed(self) -> None:
         self.changed()
+
+    def k(self, name: str, default: str) -> str:
+        """The key of the binding of that id, as the user has it."""
+        return shown_key(getattr(self.app, "keymap", {}), name, default)
 
     def changed(self) -> None:
         """A field has another value."""

@@ -51,10 +51,10 @@ class Reader(Dialog):
         self._line = TypedLine(placeholder=self.LOOK_FOR, id="find")
         return self.frame(title, _HINT, self._line, *above, Sheet(id="facts"))
 
-    def fill(self, rows: Sequence[DetailRow | Heading]) -> None:
-        """Show these, or those of them that are looked for."""
+    def fill(self, rows: Sequence[DetailRow | Heading], more: Sequence[DetailRow | Heading] = ()) -> None:
+        """Show these, or those of them that are looked for, and then of ``more`` too."""
         words = self._line.value.lower().split()
-        self.query_one("#facts", Sheet).show(found(rows, words) if words else rows)
+        self.query_one("#facts", Sheet).show(found([*rows, *more], words) if words else rows)
 
     def action_find(self) -> None:
         """Only the rows that have what is typed."""
@@ -132,17 +132,26 @@ class DetailsScreen(Reader):
         gone.show()
         title, rows = known
         self.say_title(title)
+        if self.kind == "device":
+            plan = f"{self.k('plan', 'p')} on the overview (plan) divides it: no percentage is of one GPU"
+            rows = [*rows, DetailRow(), DetailRow("a share of it", plan)]
         self.fill(rows)
 
 
+_STEM = 3
+"""Letters of a word from which on an s at its end may be missing."""
+
+
 def found(rows: Sequence[DetailRow | Heading], words: Sequence[str]) -> list[DetailRow | Heading]:
-    """The rows that have all ``words`` (small letters), each below its heading; a line that says so where none has."""
+    """The rows that have all ``words`` (small letters), each below its heading; a line that says so where none has. Of
+    ``limits`` it is found too what has ``limit``."""
+    stems = [word[:-1] if len(word) > _STEM and word.endswith("s") else word for word in words]
     kept: list[DetailRow | Heading] = []
     heading: Heading | None = None
     for row in rows:
         if isinstance(row, Heading):
             heading = row
-        elif all(word in f"{row.label} {row.value} {heading.text if heading else ''}".lower() for word in words):
+        elif all(word in f"{row.label} {row.value} {heading.text if heading else ''}".lower() for word in stems):
             if not (row.label or row.value):
                 continue
             if heading is not None and heading not in kept:

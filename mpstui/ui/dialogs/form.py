@@ -35,6 +35,10 @@ from mpstui.ui.dialogs.widgets import (
 from mpstui.ui.form import TypedLine
 
 
+def _option(argument: Argument) -> str:
+    return argument.option.lstrip("-")
+
+
 class FieldChooser(Chooser):
     """A choice in the form: Enter goes on to the next field, after the last one to Cancel, past the list."""
 
@@ -94,6 +98,7 @@ class ChangeForm(ActionDialog):
             self.action.title,
             "Enter next · Tab move · ↑↓ choose · Esc close",
             self.help_line(),
+            *([Sheet(settled, label_width=13, id="settled")] if (settled := self._settled_rows()) else ()),
             *fields,
             Lines(id="problem"),
             Sheet(id="facts", label_width=14),
@@ -106,8 +111,17 @@ class ChangeForm(ActionDialog):
     def _settled(self, argument: Argument) -> bool:
         """Whether it is not to be asked for."""
         given = argument.kind == "value" and bool(self._asked.value)
-        named = argument.kind == "setting" and self._asked.setting(argument.option.lstrip("-")) is not None
+        named = argument.kind == "setting" and self._asked.setting(_option(argument)) is not None
         return argument.kind == "clients" or given or named
+
+    def _settled_rows(self) -> list[DetailRow]:
+        """What it acts on, where that is not asked for."""
+        given = [
+            (argument.label, self._asked.value if argument.kind == "value" else self._asked.setting(_option(argument)))
+            for argument in self.action.arguments
+            if self._settled(argument) and argument.kind != "clients"
+        ]
+        return [DetailRow(label, value, "bold") for label, value in given if value]
 
     def _field(self, argument: Argument) -> Widget:
         label = argument.label
@@ -200,9 +214,13 @@ class ChangeForm(ActionDialog):
         self.show_foot("Apply", ready=self._problem is None)
 
     def _of_gpu(self) -> list[tuple[str, str]]:
-        """For whoever stands on a GPU and sets what no GPU has of its own."""
-        named = any(argument.kind == "device" for argument in self.action.arguments)
-        return [] if named or self._start["device"] is None else [("GPUs", "all: this cannot be set for one GPU alone")]
+        """For whoever wants a share of one GPU, and sets what no GPU has of its own."""
+        if any(argument.kind == "device" for argument in self.action.arguments):
+            return []
+        if self.action.id == "set_active_thread_percentage" and len(self.snapshot.devices) > 1:
+            plan = f"{self.k('plan', 'p')} on the overview (plan) divides one GPU"
+            return [("GPUs", f"all that the server has: no percentage is of one GPU. {plan}")]
+        return [] if self._start["device"] is None else [("GPUs", "all: this cannot be set for one GPU alone")]
 
     def _show_problem(self, request: Request, preview: Preview) -> None:
         lines = self.query_one("#problem", Lines)

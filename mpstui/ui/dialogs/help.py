@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import ActiveBinding
@@ -12,6 +12,7 @@ from textual.screen import Screen
 from textual.widgets import Input
 
 from mpstui.core.model import Snapshot
+from mpstui.fields import CLIENT, DAEMON, DEVICE, SERVER, Field, Thing
 from mpstui.operations.operation import Operation
 from mpstui.ui.bars import KeyBar
 from mpstui.ui.contract import Runner
@@ -76,7 +77,10 @@ GLOSSARY = (
     DetailRow("context", "What a client opens on a GPU. A GPU takes a limited number; the next client gets an error."),
     DetailRow("context pool", "The contexts of a GPU that are still free."),
     DetailRow("SM", "Streaming multiprocessor: the part of a GPU that runs kernels."),
-    DetailRow("active thread percentage", "The share of the SMs that a client may use. Shown as THREADS."),
+    DetailRow(
+        "active thread percentage",
+        "The share of the SMs that a client may use, on every GPU of its server. Shown as THREADS.",
+    ),
     DetailRow("execution affinity", "The same share as a number of SMs, which a program asks for by itself."),
     DetailRow("pinned memory limit", "The device memory that a client may take. More gives it an out-of-memory error."),
     DetailRow("outdated limits", "The client connected before the present limits were set. It keeps the old ones."),
@@ -94,6 +98,28 @@ GLOSSARY = (
     DetailRow("stale", "The files of a daemon that has ended."),
 )
 FILTER = tuple(DetailRow(text, meaning, label_style="bold") for text, meaning in CLIENT_TERMS)
+
+
+def _about(field: Field[Any]) -> str:
+    """What a field is, and its heading, where that is not its title."""
+    shown = field.column.name if field.column is not None else ""
+    return ". ".join(filter(None, (field.brief if field.about else "", shown and f"Shown as {shown}.")))
+
+
+def _fields() -> Iterator[DetailRow | Heading]:
+    things: tuple[tuple[Thing[Any], str], ...] = (
+        (CLIENT, "Fields of a client: F2 has them as columns"),
+        (SERVER, "Fields of a server: Enter on it has them"),
+        (DEVICE, "Fields of a device: Enter on it has them"),
+        (DAEMON, "Fields of a daemon: Enter on the screen of daemons has them"),
+    )
+    for thing, where in things:
+        yield Heading(where)
+        yield from (DetailRow(each.title, _about(each)) for each in thing.fields if each.column or each.detail)
+
+
+FIELDS = tuple(_fields())
+"""Every value that the screen may show, by its title."""
 NOT_HERE = frozenset({"screen.copy_text"})
 """Textual's own keys that do nothing in this program."""
 KEY = "$text-accent bold"
@@ -121,6 +147,8 @@ class HelpScreen(Reader):
         ("About MPS", ABOUT_MPS),
     )
     """What it says beside the keys."""
+    MORE: ClassVar[Sequence[DetailRow | Heading]] = FIELDS
+    """What is only looked through for what is searched."""
     LOOK_FOR: ClassVar[str] = "what to look for, as sort or memory"
 
     def __init__(self, actions: tuple[Operation, ...] | None = None) -> None:
@@ -135,7 +163,7 @@ class HelpScreen(Reader):
         runner: Runner | None = getattr(self.app, "runner", None)
         actions = self._actions or (runner.actions if runner else ())
         below = self.app.screen_stack[-2]
-        self.fill(list(self._rows(below, actions)))
+        self.fill(list(self._rows(below, actions)), self.MORE)
 
     def _rows(self, below: Screen[object], actions: tuple[Operation, ...]) -> Iterator[DetailRow | Heading]:
         types = isinstance(below.focused, Input)
@@ -219,6 +247,8 @@ class FleetHelp(HelpScreen):
         ),
         ("Words", GLOSSARY),
     )
+
+    MORE = ()
 
     def __init__(self, *, history: bool) -> None:
         """``history``: whether there is one."""

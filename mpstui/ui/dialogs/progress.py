@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from textual.app import App
 from textual.binding import Binding, BindingType
@@ -211,6 +211,13 @@ class ProgressDialog(Dialog):
         self.query_one("#problem", Lines).show(*([marked("✗", problem, "$text-error")] if problem else []))
 
 
+@runtime_checkable
+class GoesBack(Protocol):
+    """An app that has a key for what was before the last change."""
+
+    def keep_way_back(self, back: Request) -> None: ...
+
+
 class ActionDialog(ProgressDialog):
     """A dialog that has an action of the registry carried out."""
 
@@ -244,8 +251,23 @@ class ActionDialog(ProgressDialog):
         if self.state == "ended" and self.ASKS_AGAIN:
             self.asked = self.snapshot  # another yes, after the outcome, to what is shown by now
         self.sent = request = self.request()
-        self.begin(lambda progress: self._execute(request, progress))
+        app, daemon = self.app, self.snapshot.daemon(self.pipe_dir)
+        back = self.action.undo(request, daemon) if daemon is not None else None
+        back = None if back == request else back
+        self.begin(lambda progress: self._execute(app, request, back, progress))
 
-    async def _execute(self, request: Request, progress: Progress) -> DialogOutcome:
+    async def _execute(
+        self, app: App[Any], request: Request, back: Request | None, progress: Progress
+    ) -> DialogOutcome:
+        """``back``: what would take it back, as it was before."""
         result = await self.runner.execute(request, self.asked, progress)
-        return DialogOutcome(result.done, result.message, result.details, result.remedy or "", result.waits)
+        details = result.details
+        if result.done and back is not None and isinstance(app, GoesBack):
+            app.keep_way_back(back)
+            key = f"{self.k('take_back', 'Q')} on the overview"
+            was = self.action.said_value(back) if back.action == request.action else ""
+            details = (
+                *details,
+                f"it was {was}: {key} asks for that again" if was else f"{key} takes it back, after asking",
+            )
+        return DialogOutcome(result.done, result.message, details, result.remedy or "", result.waits)
