@@ -149,7 +149,7 @@ def test_whose_it_is() -> None:
         "alice",
         "alice",
         "UID 1001",
-        "UID 0",
+        "root",
         "—",
     ]
 

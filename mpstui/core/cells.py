@@ -109,9 +109,14 @@ def devices_of(daemon: Daemon, snapshot: Snapshot) -> list[Device]:
 
 
 def gpu_label(device_uuid: str, indices: Mapping[str, int | None]) -> str:
-    """A device's index; ``?`` where NVML does not know the device."""
+    """A device's index; ``—`` where NVML does not know the device."""
     index = indices.get(device_uuid)
-    return "?" if index is None else str(index)
+    return UNKNOWN if index is None else str(index)
+
+
+def gpu_in_text(device_uuid: str, indices: Mapping[str, int | None]) -> str:
+    """``GPU 0`` in a sentence; ``GPU-51dbd800…`` where NVML does not know the device."""
+    return with_short_uuids(with_indices(device_uuid, indices))
 
 
 def with_indices(text: str, indices: Mapping[str, int | None]) -> str:
@@ -174,10 +179,11 @@ def limits_text(limits: Mapping[str, int], known: bool, width: int, devices: int
     return text if len(text) <= width else "by device"
 
 
-def state_mark(client: Client, *, lost: bool = False) -> tuple[str, str]:
-    """Symbol, word and style of a client's state; ``lost``: a fault took its contexts (fact 18)."""
+def state_mark(client: Client, *, lost: bool = False, claimed: bool = False) -> tuple[str, str]:
+    """Symbol, word and style of a client's state; ``lost``: a fault took its contexts (fact 18); ``claimed``: by
+    server.log alone."""
     if lost:
-        return "✕ LOST", "bad"
+        return ("▲ LOST?", "warn") if claimed else ("✕ LOST", "bad")
     if client.state == "TERMINATED":
         return "✕ TERMINATED", "bad"
     if client.terminate_requested:
@@ -186,8 +192,10 @@ def state_mark(client: Client, *, lost: bool = False) -> tuple[str, str]:
 
 
 def status_mark(server: Server) -> tuple[str, str]:
-    """Symbol, the daemon's own word and style of a server's status."""
+    """Symbol, word and style of a server's status: the daemon's own word; with a ``?``, that of server.log alone."""
     status = (server.status or "").upper()
+    if server.fault is not None and not server.fault.confirmed:
+        return FAULT_BY_LOG
     if not status:
         return UNKNOWN, "dim"
     if status == "ACTIVE":

@@ -45,14 +45,14 @@ _WORDS: Final[Mapping[Cause, _Words]] = {
     "gone": _Words(
         "stale",
         "Only the files of a daemon are left",
-        "The daemon that made this pipe directory is gone and left its files behind. CUDA programs that start now run "
-        "without MPS, and no error says so.",
+        "The daemon that made this pipe directory is gone and left its files behind. A CUDA program that "
+        "starts runs without MPS, and no error says so.",
         "What NVML tells of the devices is live.",
     ),
     "absent": _Words(
         "absent",
         "There is no control daemon here",
-        "CUDA programs that start now run without MPS, and no error says so.",
+        "A CUDA program that starts runs without MPS, and no error says so.",
         "What NVML tells of the devices is live.",
     ),
 }

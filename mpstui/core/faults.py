@@ -12,8 +12,13 @@ from mpstui.core.text import UNKNOWN, client_pids, format_age, plural
 NO_PROOF: Final = "which is not proof: with busy neighbours it often names the wrong one"
 """With idle neighbours it named the right one each time, with busy ones the wrong one in 13 of 23 (fact 36)."""
 
+_NOT_SAID: Final = "the daemon has not said so"
+_NOT_ASKED: Final = "no daemon is here to confirm it"
 
-NOT_SAID: Final = "the daemon has not said so"
+
+def not_said(daemon: Daemon) -> str:
+    """Why a fault is the log's word alone, as a clause."""
+    return _NOT_ASKED if daemon.by_logs else _NOT_SAID
 
 
 class OwnerNote(NamedTuple):
@@ -44,16 +49,20 @@ class FaultReport(NamedTuple):
     """The same for a narrow screen."""
     notes: tuple[OwnerNote, ...] = ()
     """None while the fault is the log's word alone."""
+    unsaid: str = ""
+    """Why it is, as a clause; empty where it is not."""
     xids: tuple[Event, ...] = ()
     """What the driver said at the same moment: kind, GPU and address, and a process that is no proof (fact 37)."""
 
 
 def fault_reports(daemon: Daemon, snapshot: Snapshot) -> tuple[FaultReport, ...]:
     """A report for each server of ``daemon`` that is in FAULT and whose log said why."""
-    return tuple(fault_report(server, server.fault, snapshot) for server in daemon.servers if server.fault is not None)
+    return tuple(
+        _report(server, server.fault, daemon, snapshot) for server in daemon.servers if server.fault is not None
+    )
 
 
-def fault_report(server: Server, fault: ServerFault, snapshot: Snapshot) -> FaultReport:
+def _report(server: Server, fault: ServerFault, daemon: Daemon, snapshot: Snapshot) -> FaultReport:
     """``snapshot`` gives the present time and the name of the node."""
     affected = set(fault.affected)
     left = tuple(client for client in server.clients if client.key in affected)
@@ -67,8 +76,8 @@ def fault_report(server: Server, fault: ServerFault, snapshot: Snapshot) -> Faul
     summary = f"server {server.pid} had a fatal fault{ago}: {waits}{refused}"
     brief = f"server {server.pid}{since}: {len(affected)} to end; {fault.refused} refused"
     if not fault.confirmed:  # whoever writes the log may say what he likes: nobody is told to end anything for it
-        summary = f"server.log tells of a fatal fault of server {server.pid}{ago}; {NOT_SAID}"
-        brief = f"server {server.pid}, by its log; {NOT_SAID}"
+        summary = f"server.log tells of a fatal fault of server {server.pid}{ago}; {not_said(daemon)}"
+        brief = f"server {server.pid}, by its log; {not_said(daemon)}"
     return FaultReport(
         server_pid=server.pid,
         fault=fault,
@@ -79,6 +88,7 @@ def fault_report(server: Server, fault: ServerFault, snapshot: Snapshot) -> Faul
         summary=summary,
         brief=brief,
         notes=tuple(_notes(left, fault, snapshot, xids)) if fault.confirmed else (),
+        unsaid="" if fault.confirmed else not_said(daemon),
         xids=xids,
     )
 

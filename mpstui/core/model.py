@@ -501,6 +501,8 @@ class Daemon:
     """Commands that it does not know: its driver is older than they are (fact 46)."""
     driver: str | None = None
     """The node's driver, as NVML names it."""
+    by_logs: bool = False
+    """Whether all that is told of it is its logs' word: there is no daemon that could be asked."""
 
     @property
     def pid(self) -> int | None:

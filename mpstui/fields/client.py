@@ -126,13 +126,14 @@ def _sms(client: Client, between: str) -> str:
 
 
 def _state_cell(client: Client, view: View, cells: int) -> Line:
-    word, style = state_mark(client, lost=client.key in view.lost)
+    word, style = state_mark(client, lost=client.key in view.lost, claimed=client.key in view.claimed)
     outdated = client.outdated_limits and "active_thread_percentage" not in view.beside
     return ((f"{word} {OUTDATED}" if outdated else word, style),)
 
 
 def _state_row(client: Client, view: View) -> str:
-    return ("LOST" if client.key in view.lost else client.state) + (f" {OUTDATED}" if client.outdated_limits else "")
+    lost = "LOST?" if client.key in view.claimed else "LOST"
+    return (lost if client.key in view.lost else client.state) + (f" {OUTDATED}" if client.outdated_limits else "")
 
 
 def _client_word(client: Client, view: View) -> str:
@@ -140,9 +141,12 @@ def _client_word(client: Client, view: View) -> str:
 
 
 def _state_facts(client: Client, view: View) -> Iterable[Fact]:
+    if client.key in view.claimed:
+        return (Fact("state", "LOST?: a fault took its contexts, by server.log alone", "warn"),)
     if client.key in view.lost:
         return (Fact("state", f"LOST: a fault took its contexts; the daemon says {client.state}", "bad"),)
-    return (Fact("state", client.state, "warn" if client.state == "TERMINATED" else ""),)
+    by = ", by its log" if view.daemon is not None and view.daemon.by_logs else ""
+    return (Fact("state", f"{client.state}{by}", "warn" if client.state == "TERMINATED" else ""),)
 
 
 def _state_hit(client: Client, view: View, text: str) -> bool:

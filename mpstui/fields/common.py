@@ -67,6 +67,16 @@ def priority_word(value: int | None) -> str:
     return UNKNOWN if value is None else PRIORITIES.get(value, str(value))
 
 
+def memory_known(daemon: Daemon | None, percentage: float | None) -> bool:
+    """Whether no limit of memory is known to be none: the two are read together, and logs tell what is set alone."""
+    return percentage is not None and daemon is not None and not daemon.by_logs
+
+
+def no_memory(daemon: Daemon | None, percentage: float | None) -> str:
+    """What is said of memory where no limit of it is told."""
+    return "none" if memory_known(daemon, percentage) else UNKNOWN
+
+
 def memory_facts(
     view: View, limits: Mapping[str, int], used: Mapping[str, int] | None, none: str = "none"
 ) -> list[Fact]:
@@ -90,7 +100,7 @@ def memory_facts(
         name = f"GPU {devices[uuid]}" if short else gpu_name(view, uuid)
         facts.append(Fact(f"{label}{name}", text, "warn" if full else ""))
     facts += [Fact(f"{label}device {o}", format_size(size)) for o, size in limits.items() if o not in known]
-    return facts or [Fact("memory", "none known")]
+    return facts or [Fact("memory", none if used is None else UNKNOWN)]
 
 
 def inherited_facts(daemon: Daemon | None, view: View) -> list[Fact]:
@@ -115,7 +125,12 @@ def default_facts(daemon: Daemon, view: View) -> list[Fact]:
         *(
             [Fact("memory", why)]
             if (why := daemon.lacking("get_default_device_pinned_mem_limit"))
-            else memory_facts(view, daemon.default_pinned_mem_limits, None)
+            else memory_facts(
+                view,
+                daemon.default_pinned_mem_limits,
+                None,
+                no_memory(daemon, daemon.default_active_thread_percentage),
+            )
         ),
         *inherited_facts(daemon, view),
     ]

@@ -18,6 +18,7 @@ from mpstui.core.cells import (
     told_to_end,
 )
 from mpstui.core.condition import by_whom
+from mpstui.core.faults import not_said
 from mpstui.core.model import (
     Cause,
     Chunks,
@@ -53,6 +54,8 @@ from mpstui.fields.common import (
     heading,
     inherited_facts,
     memory_facts,
+    memory_known,
+    no_memory,
     priority,
     priority_word,
     started,
@@ -93,18 +96,22 @@ def _status_cell(server: Server, view: View, cells: int) -> Line:
 
 
 def _status_row(server: Server, view: View) -> str:
-    return f"{server.status or UNKNOWN}{' ending' * server.ending}"
+    claimed = server.fault is not None and not server.fault.confirmed
+    return f"{server.status or UNKNOWN}{'?' * claimed}{' ending' * server.ending}"
 
 
 def _status_facts(server: Server, view: View) -> Iterable[Fact]:
-    yield Fact("status", server.status or UNKNOWN, "bold" if server.status == "ACTIVE" else "bad bold")
+    if server.fault is not None and not server.fault.confirmed and view.daemon is not None:
+        yield Fact("status", f"{server.status}?: by server.log; {not_said(view.daemon)}", "warn")
+    else:
+        yield Fact("status", server.status or UNKNOWN, "bold" if server.status == "ACTIVE" else "bad bold")
     if (told := told_to_end(server)) is not None:
         yield Fact("ending", told, "warn")
 
 
 def _server_memory(server: Server, view: View, cells: int) -> Line:
     daemon = view.daemon
-    known = server.active_thread_percentage is not None
+    known = memory_known(daemon, server.active_thread_percentage)
     devices = len(daemon.ordinals) if daemon is not None else 0
     return ((limits_text(server.pinned_mem_limits, known, cells - 1, devices), "plain"),)
 
@@ -119,7 +126,8 @@ def _clients_facts(server: Server, view: View) -> Iterable[Fact]:
 
 
 def _server_limit_facts(server: Server, view: View) -> Iterable[Fact]:
-    return [*memory_facts(view, server.pinned_mem_limits, None), *inherited_facts(view.daemon, view)]
+    none = no_memory(view.daemon, server.active_thread_percentage)
+    return [*memory_facts(view, server.pinned_mem_limits, None, none), *inherited_facts(view.daemon, view)]
 
 
 def _server_uuids(server: Server) -> list[str]:
@@ -275,14 +283,14 @@ def _limit_threads_row(limit: Limit, view: View) -> str:
 
 
 def _limit_memory(limit: Limit, view: View, cells: int) -> Line:
-    known = limit.percentage is not None
+    known = memory_known(limit.daemon, limit.percentage)
     return ((limits_text(limit.memory, known, cells - 1, len(limit.daemon.ordinals)), "plain"),)
 
 
 def _limit_memory_row(limit: Limit, view: View) -> str:
     """No limit is only "none" where the limits have been read."""
     shown = "  ".join(f"{ordinal}: {format_size(size)}" for ordinal, size in by_device(limit.memory))
-    return shown or ("none" if limit.percentage is not None else UNKNOWN)
+    return shown or ("none" if memory_known(limit.daemon, limit.percentage) else UNKNOWN)
 
 
 def _limit_priority(limit: Limit, view: View) -> str:

@@ -57,6 +57,8 @@ class View:
     """NVML's index by UUID."""
     lost: frozenset[ProcessKey] = frozenset()
     """Clients whose contexts a fault took."""
+    claimed: frozenset[ProcessKey] = frozenset()
+    """Those of them of whom server.log alone says so."""
     own: Mapping[ProcessKey, int] = field(default_factory=lambda: EMPTY)
     """Test clients of this program, with their numbers."""
     beside: frozenset[str] = frozenset()
@@ -75,8 +77,10 @@ class View:
         """A snapshot, and one of its daemons."""
         indices = {device.uuid: device.index for device in snapshot.devices}
         servers = daemon.servers if daemon is not None else ()
-        lost = frozenset(key for server in servers if server.fault for key in server.fault.affected)
-        return cls(snapshot, daemon, None, indices, lost, own)
+        faults = [server.fault for server in servers if server.fault]
+        lost = frozenset(key for fault in faults for key in fault.affected)
+        claimed = frozenset(key for fault in faults if not fault.confirmed for key in fault.affected)
+        return cls(snapshot, daemon, None, indices, lost, claimed, own)
 
     @property
     def steady(self) -> tuple[object, ...]:
@@ -85,6 +89,7 @@ class View:
             self.place,
             self.indices,
             self.lost,
+            self.claimed,
             self.own,
             self.beside,
             self.with_limits,
@@ -107,7 +112,8 @@ class NotingView(View):
     looked: bool
 
     def __init__(self, view: View) -> None:
-        for name in ("place", "indices", "lost", "own", "beside", "with_limits", "users", "device", "trends"):
+        known = ("place", "indices", "lost", "claimed", "own", "beside", "with_limits", "users", "device", "trends")
+        for name in known:
             object.__setattr__(self, name, getattr(view, name))
         self._note(view, False)
 

@@ -77,4 +77,7 @@ def _as_told_there(daemon: Daemon) -> Daemon:
 
 def _there(remedy: str | None) -> str:
     """A process that the logs name is one of their node, then; here and now its number may be another's."""
-    return f"On that node, if it is still so: {remedy}" if remedy and remedy != _OVER else remedy or ""
+    if not remedy or remedy == _OVER:
+        return remedy or ""
+    first = remedy[0].lower() if remedy[1:2].islower() else remedy[0]
+    return f"On that node, if it is still so: {first}{remedy[1:]}"

@@ -12,7 +12,7 @@ from mpstui.control.grammar import ELSEWHERE
 from mpstui.core import condition
 from mpstui.core.activity import FULLY_WATCHED
 from mpstui.core.blast import bridges
-from mpstui.core.faults import NOT_SAID, caveat_text
+from mpstui.core.faults import caveat_text, not_said
 from mpstui.core.limits import in_doubt, inherited_memory, own_percentage, own_priority
 from mpstui.core.model import (
     MEMORY_VARIABLE,
@@ -577,12 +577,15 @@ def _of_server(server: Server, daemon: Daemon) -> Iterable[Problem]:
         if fault and fault.ended_nearby:
             text += " " + caveat_text(fault)
         hit = [key.pid for key in fault.affected if daemon.covers(daemon.find_client(key))] if fault else []
-        whom = " " + ", ".join(map(str, hit)) if hit else ""
+        whom = f" ({', '.join(map(str, hit))})" if hit else ""
         remedy = f"End the clients hit by it{whom}: their work is lost already."
         if fault and not fault.confirmed:
-            text = f"server.log tells of a{text[1:]} {NOT_SAID[0].upper()}{NOT_SAID[1:]}."
+            unsaid = not_said(daemon)
+            text = f"server.log tells of a{text[1:]} {unsaid[0].upper()}{unsaid[1:]}."
             remedy = KINDS["fault"]["warning"].remedy
-            if (why := daemon.lacking("get_server_status")) is not None:
+            if daemon.by_logs:
+                remedy = "End nobody for it on the log's word alone."
+            elif (why := daemon.lacking("get_server_status")) is not None:
                 remedy = (
                     f"End nobody for it on the log's word alone: get_server_status, which would confirm it, is {why}."
                 )

@@ -862,6 +862,7 @@ class NodeState:
             speaker=place.speaker if place else Speaker(),
             lacks=lacks,
             driver=driver,
+            by_logs=watched.past,
         )
         watched.clients = seen
         return daemon if watched.past else _as_claimed(daemon)
@@ -946,9 +947,7 @@ class NodeState:
         of = (facts, there, memory, listed, said, *told, *given, of_server)
         made = watched.clients.get(key)
         if made is None or made.of != of:
-            built = self._build(
-                client, key, server, watched.state, devices, facts, memory, listed, cpu, doubt, said, there
-            )
+            built = self._build(client, key, server, watched, devices, facts, memory, listed, cpu, doubt, said, there)
             if place is not None and place.static_partitioning:
                 built = partitioned(built, facts.environment if facts else None, watched.partitions)
             elif watched.state.v3 is not None:
@@ -980,7 +979,7 @@ class NodeState:
         client: ClientRecord,
         key: ProcessKey,
         server: ServerRecord,
-        state: DaemonState,
+        watched: Watched,
         devices: Mapping[str, Device],
         facts: ProcessFacts | None,
         memory: dict[str, int],
@@ -991,7 +990,7 @@ class NodeState:
         there: ProcessFacts | None,
     ) -> Client:
         limits = effective(
-            client.limits, server.limits, state.ordinals, facts.environment if facts else None, doubt=doubt
+            client.limits, server.limits, watched.state.ordinals, facts.environment if facts else None, doubt=doubt
         )
         contexts = tuple(Context(id_, uuid) for id_, uuid in sorted(client.contexts.items()))
         share = self._share(limits.percentage, first_device(contexts, memory, devices))
@@ -1000,7 +999,7 @@ class NodeState:
             server_pid=server.pid,
             id=client.id,
             start_time=facts.start_time if facts else None,
-            uid=facts.uid if facts else None,
+            uid=facts.uid if facts else watched.state.uids.get(client.pid) if watched.past else None,
             user=facts.user if facts else None,
             command=facts.command if facts and facts.command else said,
             pid_namespace=facts.pid_namespace if facts and facts.pid_namespace is not None else client.namespace,

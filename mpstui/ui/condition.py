@@ -75,7 +75,8 @@ class ConditionPanel(LineWidget):
         found = daemon.condition
         word, style = HEALTH[found.health]
         what = printable(found.detail) if found.detail else found.meaning
-        ways = recovery(snapshot, daemon, cast("Host", self.app).keymap, read_only=self._read_only, brief=brief)
+        then = snapshot.past is not None  # nothing is live, and no key changes it
+        ways = recovery(snapshot, daemon, cast("Host", self.app).keymap, read_only=self._read_only or then, brief=brief)
         fields = [("where", path_text(daemon.pipe_dir)), ("what", what)]
         if found.detail and found.meaning:
             fields.append(("", found.meaning))
@@ -87,7 +88,8 @@ class ConditionPanel(LineWidget):
             fields.append(("since", f"{clock}, {format_age(snapshot.time - found.since)} ago"))
         fields.append(("remedy", printable(found.remedy or "")))
         fields += [field for field in ways if field[0] != "key"]
-        fields.append(("still works", f"{found.works} This message clears by itself."))
+        if not then:
+            fields.append(("still works", f"{found.works} This message clears by itself."))
         return f"{word} · {found.title}", style, fields
 
 

@@ -104,7 +104,7 @@ def test_every_state_has_a_symbol_and_a_word() -> None:
 def test_devices_of_a_client_by_their_index() -> None:
     assert gpus_text(client(0, gpu_memory={GPU1: 1}), {GPU0: 0, GPU1: 1}) == "0,1"
     assert gpus_text(client(0, gpu_memory={}, contexts=()), {GPU0: 0}) == "—"
-    assert gpus_text(client(0), {}) == "?"
+    assert gpus_text(client(0), {}) == "—"
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,11 @@ import pytest
 from textual import events
 
 from mpstui.core.model import Past, Snapshot
+from mpstui.history.log_recording import LogTape
+from mpstui.history.player import Player
+from mpstui.history.postmortem import as_told_there
 from mpstui.ui.past import track
+from tests.observe.test_reducer import FAULTS
 
 from .fakes import FakeCollector, FakeRunner
 from .screen import make_app, push, text_of, until
@@ -173,3 +177,46 @@ async def test_without_a_past_the_keys_say_so() -> None:
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.press("less_than_sign")
         await until(pilot, lambda: said(app, "No earlier states are kept here."))
+
+
+async def test_what_logs_alone_tell_names_them_and_agrees_with_itself(tmp_path) -> None:
+    """FAULT stood beside FAULT?, a daemon said ACTIVE where none is, no limit was “none” here and — there, and a server
+    that had ended took new clients."""
+    for kind, raw in FAULTS.items():
+        (tmp_path / f"{kind}.log").write_bytes(b"\n".join(raw) + b"\n")
+    player = Player(LogTape([tmp_path]))
+    first, last = player.span
+
+    def then(at: float) -> Snapshot:
+        found = player.at(at)
+        assert found is not None
+        return replace(as_told_there(found.snapshot), past=past(what="LOGS", first=first, at=at, last=last))
+
+    fault = [each.time for each in then(last).events if each.kind == "fatal_fault"][-1]
+    app = make_app(None)
+    async with app.run_test(size=(120, 40)) as pilot:
+        shown = await push(pilot, then(fault))
+        assert "no daemon is here to confirm it" in shown
+        assert "▲ FAULT?" in next(line for line in shown.splitlines() if "1140     root" in line)
+        assert "▲ LOST?" in shown
+        for wrong in ("has not said", "✕ FAULT", "✕ LOST", "none", "no device found", " ?  "):
+            assert wrong not in shown
+        await pilot.press("enter")
+        assert "LOST?: a fault took its contexts, by server.log alone" in text_of(app)
+        assert "the daemon says" not in text_of(app)
+        await pilot.press("escape", "exclamation_mark")
+        assert "A log alone proves no fault" in text_of(app)
+        await pilot.press("escape", "b")
+        assert "Torn down: GPU-51dbd800…" in text_of(app)
+        assert "GPU ?" not in text_of(app)
+        await pilot.press("escape", "D")
+        remedies = {each.code: each.remedy for each in then(fault).problems}
+        assert remedies["fault"] == "On that node, if it is still so: end nobody for it on the log's word alone."
+        assert "clears by itself" not in text_of(app)
+        await pilot.press("escape", "W")
+        assert "Logs do not tell which processes compute without MPS" in text_of(app)
+        await pilot.press("escape")
+        shown = await push(pilot, then(last))
+        assert "ABSENT" in shown
+        for wrong in ("RECOVERED", "is live", "clears by itself", "starts a daemon here"):
+            assert wrong not in shown

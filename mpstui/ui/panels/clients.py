@@ -493,7 +493,8 @@ class ClientsPanel(TablePanel[Client | Group]):
             told = row.clients if row.name in self.folded else ()
         elif "state" not in self._lay(self.inner)[0].beside:
             told = (row,)
-        marks = [state_mark(each, lost=each.key in self.view.lost) for each in told]
+        lost, claimed = self.view.lost, self.view.claimed
+        marks = [state_mark(each, lost=each.key in lost, claimed=each.key in claimed) for each in told]
         for bad in ("warn", "bad"):
             word = next((word for word, style in marks if style == bad), "")
             last = (word[0], bad) if word else last  # a row that is pinned stands on top, too

@@ -52,13 +52,14 @@ class DevicesPanel(Panel[Device]):
         self._detail: str | None = None
         self._history = DeviceHistory()
         self._now = 0.0
-        self._past = False
+        self._past = self._by_logs = False
         self._window = USUAL
         self._plotted: dict[str, tuple[object, list[Line]]] = {}
         """Of each device what its plots were drawn of last, and they."""
 
     def show(self, snapshot: Snapshot, lines_per_device: int, history: DeviceHistory) -> None:
         self._detail = snapshot.nvml_detail
+        self._by_logs = snapshot.past is not None and snapshot.past.what == "LOGS"
         self._history, self._now, self._past = history, snapshot.time, snapshot.past is not None
         self._plotted = {row.uuid: self._plotted[row.uuid] for row in snapshot.devices if row.uuid in self._plotted}
         self.set_rows(snapshot.devices, lines_per_device)
@@ -130,6 +131,8 @@ class DevicesPanel(Panel[Device]):
         """A device's line says by itself what it is; the key that leads here stands in the first one."""
 
     def empty(self) -> str:
+        if self._by_logs:
+            return f"{UNKNOWN} logs tell nothing of the devices"
         return f"{UNKNOWN} no readings: {no_readings(self._detail)}" if self._detail else f"{UNKNOWN} no device found"
 
     def title(self) -> Line:

@@ -50,7 +50,7 @@ class ServersPanel(TablePanel[Server]):
             notes.append((f"  {terminated} ✕ terminated", "bad"))
         if outdated:
             notes.append((f"  {outdated} {OUTDATED} outdated limits", "warn"))
-        if "FAULT" in (row.status or ""):
+        if "FAULT" in (row.status or "") and (row.fault is None or row.fault.confirmed):
             notes.append(("  new clients are refused until every affected client has ended", "bad"))
         if (told := told_to_end(row)) is not None:
             notes.append((f"  {told}", "warn"))

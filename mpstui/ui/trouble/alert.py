@@ -22,12 +22,12 @@ _TALL: Final = 30
 
 
 def recovery(snapshot: Snapshot, daemon: Daemon) -> Event | None:
-    """The newest recovery of one of the daemon's servers, while it is news."""
+    """The newest recovery of one of the daemon's servers, while it is news, and the server is there."""
     for event in reversed(snapshot.events):
         if event.time is not None and snapshot.time - event.time > RECOVERY_SHOWN:
             return None
         if event.kind == "server_recovered" and event.pipe_dir in {None, daemon.pipe_dir}:
-            return event
+            return event if any(server.pid == event.server_pid for server in daemon.servers) else None
     return None
 
 

@@ -9,7 +9,7 @@ from typing import ClassVar, Final
 from textual.binding import Binding, BindingType
 
 from mpstui.core.blast import blast_of, blast_radius, bridges, groups, server_of
-from mpstui.core.cells import client_line, gpu_label
+from mpstui.core.cells import client_line, gpu_in_text, gpu_label
 from mpstui.core.late import dataclass
 from mpstui.core.model import Client, Daemon, ProcessKey, Server, Snapshot
 from mpstui.core.text import UNKNOWN, listed, owner, plural
@@ -108,7 +108,7 @@ class GraphPanel(Panel[GraphNode]):
         for uuid in self._devices:
             hit = uuid in self._hit
             label = gpu_label(uuid, self._indices)
-            text = f"GPU {label}" if cells >= 7 else label
+            text = f"GPU {label}" if cells >= 7 and label != UNKNOWN else label
             spans.append((f"{text + ('✕' if hit else ''):^{cells}}", "bad" if hit else "head"))
         return (*spans, ("  COMMAND", "head"))
 
@@ -248,15 +248,11 @@ class BlastScreen(ListScreen):
             out.append(Para(f"Waiting now, and refused then: {pids}.", "warn", "▲"))
         if server is not None:
             out += _joining(server, client, radius.bridges)
-        if server is not None and server.fault is not None:
-            out += [
-                Para(),
-                Para(
-                    f"Server {server.pid} is in FAULT now: {self.k('fault', '!')} in the overview says what to do.",
-                    "bad",
-                    "✕",
-                ),
-            ]
+        if server is not None and (fault := server.fault) is not None:
+            key = f"{self.k('fault', '!')} in the overview"
+            said = f"Server {server.pid} is in FAULT now: {key} says what to do."
+            claimed = f"server.log tells of a fault of server {server.pid}: {key} tells more."
+            out += [Para(), Para(said, "bad", "✕") if fault.confirmed else Para(claimed, "warn", "▲")]
         return f"If client {client.pid} faults", out
 
     def own_hints(self) -> list[KeyHint]:
@@ -316,7 +312,7 @@ class BlastScreen(ListScreen):
 def _lost(
     client: Client, lost: Sequence[Client], devices: frozenset[str], indices: Mapping[str, int | None]
 ) -> list[Para]:
-    gpus = ", ".join(sorted(gpu_label(uuid, indices) for uuid in devices))
+    gpus = listed(sorted(gpu_in_text(uuid, indices) for uuid in devices))
     out = []
     if lost:
         text = f"{plural(len(lost), 'other client')} would lose {'their' if len(lost) > 1 else 'its'} GPU work"
@@ -324,7 +320,7 @@ def _lost(
     else:
         out.append(Para("No other client would lose its GPU work.", "good", "✓"))
     if gpus:
-        out.append(Para(f"Torn down: GPU {gpus}.", "bad" if lost else "text", "✕"))
+        out.append(Para(f"Torn down: {gpus}{'.' * (gpus[-1] != '…')}", "bad" if lost else "text", "✕"))
     if not client.device_uuids:
         text = "Its GPUs are not known, so that all clients of the server are counted in."
         out.append(Para(text, "warn", "▲"))

@@ -11,7 +11,7 @@ from typing import ClassVar, Final, Literal
 from textual.binding import Binding, BindingType
 
 from mpstui.core.cells import with_indices
-from mpstui.core.faults import NOT_SAID, FaultReport, OwnerNote, fault_reports
+from mpstui.core.faults import FaultReport, OwnerNote, fault_reports
 from mpstui.core.late import dataclass
 from mpstui.core.model import Client, ProcessKey, Snapshot
 from mpstui.core.text import UNKNOWN, format_age, listed, owner, plural
@@ -219,7 +219,7 @@ class FaultScreen(ListScreen):
         if fault.confirmed:
             yield Para(f"A fatal fault, {since}. {plural(fault.refused, 'new connection')} refused so far.", "bad", "✕")
         else:
-            yield Para(f"server.log tells of a fatal fault, {since}; {NOT_SAID}.", "warn", "▲")
+            yield Para(f"server.log tells of a fatal fault, {since}; {report.unsaid}.", "warn", "▲")
         named = named_by_log(fault, tuple(v.client for v in self._seen.values() if v.client is not None))
         worth = ": with busy neighbours it often names the wrong one" if fault.named else ": whose it was is not known"
         yield Para(f"{named}{worth}.", "text", "·")
@@ -235,9 +235,9 @@ class FaultScreen(ListScreen):
 
     def _offers(self, report: FaultReport) -> Iterator[Para]:
         if not report.fault.confirmed:
-            text = (
-                "The daemon is asked once when its log tells of a fault. Until it says FAULT itself, nothing is offered"
-            )
+            text = "Until the daemon, which is asked once, says FAULT itself, nothing is offered"
+            if self.daemon is not None and self.daemon.by_logs:
+                text = "A log alone proves no fault, so nothing is offered"
             yield Para(f"{text}: end nobody for it.", "text", "▸")
             return
         note = self._note(report)

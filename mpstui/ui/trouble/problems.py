@@ -171,10 +171,8 @@ class ProblemsScreen(ListScreen):
         if not item.checked and item.code in _WHERE:
             name, key, what = _WHERE[item.code]
             out.append(Para(f"{self.k(name, key)} in the overview {what}", "accent", "→"))
-        out += [
-            Para(),
-            Para("found by the check-up" if item.checked else "clears by itself", "dim", "·"),
-        ]
+        past = "as it was then" if snapshot.past is not None else "clears by itself"
+        out += [Para(), Para("found by the check-up" if item.checked else past, "dim", "·")]
         return item.code.replace("_", " "), out
 
     def own_hints(self) -> list[KeyHint]:

@@ -10,7 +10,7 @@ from textual import on
 from textual.binding import Binding, BindingType
 
 from mpstui.api import Unavailable
-from mpstui.core.cells import client_line, gpu_label
+from mpstui.core.cells import client_line, gpu_in_text
 from mpstui.core.late import dataclass
 from mpstui.core.model import Daemon, LostClient, OutsideClient, PendingClient, ProcessKey, Snapshot
 from mpstui.core.text import UNKNOWN, format_age, format_size, owner, plural
@@ -51,6 +51,9 @@ def cases_of(snapshot: Snapshot, daemon: Daemon | None) -> list[Case]:
     return found + [Case(process) for process in snapshot.outside]
 
 
+_NONE: Final = "no process waits for a server, and none computes without MPS"
+
+
 class CasesPanel(Panel[Case]):
     """One line for a process."""
 
@@ -58,10 +61,11 @@ class CasesPanel(Panel[Case]):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._now = 0.0
+        self._now, self._none = 0.0, _NONE
 
-    def take(self, cases: list[Case], now: float) -> None:
+    def take(self, cases: list[Case], now: float, *, by_logs: bool) -> None:
         self._now = now
+        self._none = "no client waits for a server" if by_logs else _NONE
         self.set_rows(cases)
 
     def key(self, row: Case) -> tuple[str, ProcessKey | int]:
@@ -73,7 +77,7 @@ class CasesPanel(Panel[Case]):
         return (("Not served by MPS", "title"), (f" · {plural(len(self.rows), 'process')}", "dim"))
 
     def empty(self) -> str:
-        return "no process waits for a server, and none computes without MPS"
+        return self._none
 
     def head(self, width: int) -> Line | None:
         return (("   PID      USER       STATE         SINCE  COMMAND", "head"),)
@@ -121,7 +125,8 @@ class UsersScreen(ListScreen):
         return self.panel.cursor_row
 
     def fill(self, snapshot: Snapshot) -> None:
-        self.panel.take(cases_of(snapshot, self.daemon), snapshot.time)
+        by_logs = self.daemon is not None and self.daemon.by_logs
+        self.panel.take(cases_of(snapshot, self.daemon), snapshot.time, by_logs=by_logs)
 
     def _ahead(self) -> tuple[ProcessKey, ...]:
         """The clients that the process under the cursor waits for."""
@@ -248,6 +253,8 @@ def _nobody(snapshot: Snapshot, daemon: Daemon | None, problems: str) -> list[Pa
         out.append(Para(f"No server starts: {problems} shows the problems.", "bad", "✕"))
     if not snapshot.devices:
         text = "Which processes compute without MPS is not known: there are no readings of the devices."
+        if daemon is not None and daemon.by_logs:
+            text = "Logs do not tell which processes compute without MPS."
         return [*out, Para(text, "warn", "▲")]
     if any(True for each in snapshot.daemons for _ in each.clients()):
         return [*out, Para("Every known process on the GPUs is a client of MPS.", "good", "✓")]
@@ -272,10 +279,10 @@ def _since(since: float | None, snapshot: Snapshot) -> str:
 
 def _outside(process: OutsideClient, snapshot: Snapshot) -> list[Para]:
     indices = {device.uuid: device.index for device in snapshot.devices}
-    gpus = ", ".join(gpu_label(uuid, indices) for uuid in process.device_uuids)
+    gpus = ", ".join(gpu_in_text(uuid, indices) for uuid in process.device_uuids)
     started = "" if process.start_time is None else f", for {format_age(snapshot.time - process.start_time)}"
     return [
-        Para(f"On GPU {gpus or UNKNOWN}, {format_size(process.gpu_memory)}{started}.", "text", "·"),
+        Para(f"On {gpus or f'GPU {UNKNOWN}'}, {format_size(process.gpu_memory)}{started}.", "text", "·"),
         Para("It takes turns with the clients on the GPU: while it computes, they stand still.", "text", "·"),
     ]
 
