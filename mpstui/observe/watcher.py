@@ -518,8 +518,8 @@ UNSEEN = 30.0
 CLAIMS = 10.0
 """Seconds between two looks through /proc for the processes of clients in other PID namespaces, while they stay the
 same."""
-TOGETHER = 0.05
 STANDARD_OUTPUT = "its log is its standard output (it was started with -f): the journal or the container's log has it"
+TOGETHER = 0.05
 """Seconds that NVML and /proc wait for each other: one snapshot tells of both, and the screen is painted once."""
 DAEMON_CHANGED = frozenset(("daemon_started", "daemon_exited"))
 

@@ -17,7 +17,6 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
-from mpstui.control.answer import Answer, Outcome
 from mpstui.core.codec import codec, difference, patched
 from mpstui.core.mask import MASKED, Mask
 from mpstui.core.model import ProcessKey, Snapshot
@@ -39,10 +38,9 @@ from mpstui.history.recording import (
 )
 from mpstui.history.viewer import of_file
 from mpstui.observe.reducer import Kept, NodeState, Watching
-from mpstui.observe.sources import NvmlSample
 from mpstui.system.procfs import ProcessFacts
 from tests.observe.replay import PIPE, events, running
-from tests.observe.test_reducer import COMMANDS, FAULTS, H100, USERS, UUID, facts
+from tests.observe.test_reducer import COMMANDS, FAULTS, USERS, facts, read_between
 
 CHANGES = (
     {"cpu_seconds": 2.5},
@@ -71,16 +69,7 @@ def told_by(logs, listener, now: list[float]) -> list[Snapshot]:
     for number, (when, kind, event) in enumerate(told):
         now[0] = when
         node.add_event(PIPE, event, kind, when)
-        pids = sorted(node.pids())
-        if number % 3 == 0:
-            there = {pid: facts(pid, cpu_seconds=number * pid % 7 / 9) for pid in pids if (pid + number) % 11}
-            node.set_facts(pids, there, when)
-        if number % 4 == 0:
-            memory = {pid: (number // 20 + pid) % 3 << 20 for pid in pids if (pid + number) % 5}
-            node.set_sample(NvmlSample(when, "580", (H100,), {UUID: memory}, {UUID: {**memory, 99: 5}}))
-        if number % 7 == 0:
-            outcome = (Outcome.OK, Outcome.BLOCKED, Outcome.HELD)[number // 7 % 3]
-            node.set_probe(PIPE, Answer("ps", outcome), when, when)
+        read_between(node, number, when)
         made.append(node.snapshot(when))
     return made
 

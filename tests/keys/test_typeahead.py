@@ -41,6 +41,16 @@ def held(snapshot):
     return replace(snapshot, daemons=(daemon,))
 
 
+async def then_held(pilot: Pilot[Any]) -> float:
+    """The daemon is held after a key; the time between them."""
+    await pilot.press("j")
+    before = time.monotonic()
+    await asyncio.sleep(0)
+    pilot.app.collector.push(held(one_daemon()))  # type: ignore[attr-defined]
+    await pilot.pause()
+    return before
+
+
 async def test_the_letters_of_a_filter_go_into_it() -> None:
     app = make_app(one_daemon())
     async with app.run_test(size=SIZE) as pilot:
@@ -78,11 +88,7 @@ async def test_a_click_waits_its_turn_among_the_keys() -> None:
 async def test_a_card_that_opens_by_itself_takes_no_key_that_was_typed_before_it_was_painted() -> None:
     app = make_app(one_daemon())
     async with app.run_test(size=SIZE) as pilot:
-        await pilot.press("j")
-        before = time.monotonic()
-        await asyncio.sleep(0)
-        app.collector.push(held(one_daemon()))
-        await pilot.pause()
+        before = await then_held(pilot)
         assert "HELD" in str(app.overview.daemon and app.overview.daemon.health).upper()
         type_at_once(pilot, "question_mark", "K", "K", "ctrl+d", at=before)
         await pilot.pause()
@@ -236,11 +242,7 @@ async def test_what_was_typed_before_the_first_picture_is_for_the_screen_as_it_i
 async def test_a_key_that_leaves_from_before_a_change_and_after_it_is_not_dropped() -> None:
     app = make_app(one_daemon())
     async with app.run_test(size=SIZE) as pilot:
-        await pilot.press("j")
-        before = time.monotonic()
-        await asyncio.sleep(0)
-        app.collector.push(held(one_daemon()))
-        await pilot.pause()
+        before = await then_held(pilot)
         type_at_once(pilot, "q", at=before)
         await pilot.pause()
     assert app.return_value == 0

@@ -518,6 +518,20 @@ def test_a_daemon_of_which_nothing_new_is_known_is_not_made_again(monkeypatch):
     assert node.snapshot(at("21:24:45")).problems is node.snapshot(at("21:24:46")).problems
 
 
+def read_between(node: NodeState, number: int, when: float) -> None:
+    """What is read behind the event of that number: always the same, and some processes are missing each time."""
+    pids = sorted(node.pids())
+    if number % 3 == 0:
+        there = {pid: facts(pid, cpu_seconds=number * pid % 7 / 9) for pid in pids if (pid + number) % 11}
+        node.set_facts(pids, there, when)
+    if number % 4 == 0:
+        memory = {pid: (number // 20 + pid) % 3 << 20 for pid in pids if (pid + number) % 5}
+        node.set_sample(NvmlSample(when, "580", (H100,), {UUID: memory}, {UUID: {**memory, 99: 5}}))
+    if number % 7 == 0:
+        outcome = (Outcome.OK, Outcome.BLOCKED, Outcome.HELD)[number // 7 % 3]
+        node.set_probe(PIPE, Answer("ps", outcome), when, when)
+
+
 @pytest.mark.parametrize("logs", [COMMANDS, FAULTS, USERS], ids=["commands", "faults", "users"])
 def test_what_is_kept_is_what_would_be_made_anew(logs, monkeypatch):
     """A recording line by line, with readings between: one node keeps what it made, the other one makes all anew."""
@@ -538,16 +552,7 @@ def test_what_is_kept_is_what_would_be_made_anew(logs, monkeypatch):
                     patch.setattr(reducer._Kept, "get", lambda kept, of, make: make())
                     node.watch(PIPE).clients.clear()
                 node.add_event(PIPE, event, kind, when)
-                pids = sorted(node.pids())
-                if number % 3 == 0:
-                    there = {pid: facts(pid, cpu_seconds=number * pid % 7 / 9) for pid in pids if (pid + number) % 11}
-                    node.set_facts(pids, there, when)
-                if number % 4 == 0:
-                    memory = {pid: (number // 20 + pid) % 3 << 20 for pid in pids if (pid + number) % 5}
-                    node.set_sample(NvmlSample(when, "580", (H100,), {UUID: memory}, {UUID: {**memory, 99: 5}}))
-                if number % 7 == 0:
-                    outcome = (Outcome.OK, Outcome.BLOCKED, Outcome.HELD)[number // 7 % 3]
-                    node.set_probe(PIPE, Answer("ps", outcome), when, when)
+                read_between(node, number, when)
                 if number % 13 == 0:
                     node.fold_limits(PIPE, LimitReading(when, float(number % 100 + 1), server_percentage={634: 50.0}))
                 found.append((node.snapshot(when), node.pids(), node.unproved(), node.unexplained({UUID: {643: 1}})))

@@ -36,17 +36,18 @@ def remaining(node: SimNode) -> set[str]:
     return {path.name for path in node.pipe_dir.iterdir()} - {"logs", "mpstui-simulated", "mpstui-simulated.json"}
 
 
+def session(node: SimNode) -> subprocess.Popen[bytes]:
+    """A control session that stays open."""
+    environment = {"CUDA_MPS_PIPE_DIRECTORY": str(node.pipe_dir)}
+    return subprocess.Popen(control_binary(), env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
 def test_quit_waits_for_the_clients_and_hears_nobody(start: Callable[..., SimNode]) -> None:
     node = start(gpus=1)
     daemon = node.daemon_pid or 0
     client = node.spawn("busy")
     server = int(node.control("get_server_list"))
-    quitting = subprocess.Popen(
-        control_binary(),
-        env={"CUDA_MPS_PIPE_DIRECTORY": str(node.pipe_dir)},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
+    quitting = session(node)
     quitting.stdin.write(b"quit\n")
     quitting.stdin.close()
     quitting.stdin = None
@@ -155,12 +156,7 @@ def test_servers_can_be_found_in_proc(start: Callable[..., SimNode]) -> None:
 
 def test_a_held_session_shuts_everybody_else_out_but_clients(start: Callable[..., SimNode]) -> None:
     node = start()
-    holder = subprocess.Popen(
-        control_binary(),
-        env={"CUDA_MPS_PIPE_DIRECTORY": str(node.pipe_dir)},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
+    holder = session(node)
     holder.stdin.write(b"get_default_client_priority\n")
     holder.stdin.flush()
     log = node.log_dir / "control.log"

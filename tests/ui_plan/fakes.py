@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from textual.pilot import Pilot
 from ui.fakes import FakeCollector, FakeRunner
+from ui.screen import until
 from ui.snapshots import GIB, GPU0, PIPE, client, daemon, rich, server
 
 from mpstui.config import load_themes
 from mpstui.core.model import Daemon, Device, ProcessKey, Snapshot
 from mpstui.daemons.spec import DaemonSpec, Wish, spec_of_profile, specs_of
+from mpstui.node import open_node
+from mpstui.observe.watcher import NodeWatcher
+from mpstui.operations.audit import AuditLog
 from mpstui.operations.daemons import StartDaemon, StopDaemon
 from mpstui.operations.registry import operation
+from mpstui.operations.runner import OperationRunner
 from mpstui.operations.types import ExitStatus, Request, Result
 from mpstui.plan.profile import Profile, ProfileError, parse
 from mpstui.plan.settings import in_force
 from mpstui.plan.types import Plan
+from mpstui.sim.node import SimNode
 from mpstui.ui.app import MpsTuiApp
 from mpstui.ui.plan.contract import Entry
 from mpstui.ui.plan.screen import PlanScreen
@@ -49,6 +58,37 @@ def small(*clients, **changes) -> Snapshot:
     """Alice with two clients and Bob with one, on GPU 0."""
     one = daemon(servers=(server(clients=clients or CLIENTS, pinned_mem_limits={}),), **changes)
     return rich(daemons=(one,), devices=(rich().devices[0], rich().devices[1]))
+
+
+@contextmanager
+def served(scenario: str) -> Iterator[Path]:
+    """A short directory, with a simulated node in its ``node``."""
+    place = Path(tempfile.mkdtemp(prefix="mpp-", dir="/tmp"))
+    node = SimNode.start(place / "node", scenario=scenario)
+    try:
+        yield place
+    finally:
+        node.stop()
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def opened(folder: Path) -> tuple[NodeWatcher, MpsTuiApp]:
+    """The program on that node, with a log of its own."""
+    sources, dirs = open_node((folder / "node",))
+    collector = NodeWatcher(dirs, sources)
+    runner = OperationRunner(collector, AuditLog(folder / "audit.jsonl"))
+    return collector, MpsTuiApp(collector, runner, themes=build_themes(load_themes()[0]), theme="mpstui-dark")
+
+
+async def applied(pilot: Pilot[Any]) -> str:
+    """Carries out what the dialog asks, and waits for its end; what it tells."""
+    app = pilot.app
+    await until(pilot, lambda: app.screen.query("#apply") and not app.screen.query_one("#apply").disabled)
+    app.screen.query_one("#apply").focus()
+    await until(pilot, lambda: app.screen.focused is not None and app.screen.focused.id == "apply")
+    await press(pilot, "enter")
+    await until(pilot, lambda: app.screen.state == "ended")
+    return text_in(app, "#outcome")
 
 
 class RecordingRunner(FakeRunner):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
-import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,47 +12,26 @@ from ui.screen import make_app as plain_app
 from ui.screen import text_of, until
 from ui.snapshots import rich
 
-from mpstui.config import load_themes
 from mpstui.core.v3 import Namespace, V3Client, V3Node, V3Server
-from mpstui.node import open_node
-from mpstui.observe.watcher import NodeWatcher
-from mpstui.operations.audit import AuditLog
-from mpstui.operations.runner import OperationRunner
-from mpstui.sim.node import SimNode
-from mpstui.ui.app import MpsTuiApp
 from mpstui.ui.partitions.namespaces import NamespacesScreen, about, device_words, levels_of
-from mpstui.ui.theme import build_themes
 
-from .fakes import press, text_in, typed
+from .fakes import applied, opened, press, served, typed
 
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    place = Path(tempfile.mkdtemp(prefix="mpn-", dir="/tmp"))
-    node = SimNode.start(place / "node", scenario="v3")
-    try:
+    with served("v3") as place:
         yield place
-    finally:
-        node.stop()
-        shutil.rmtree(place, ignore_errors=True)
 
 
 async def test_a_namespace_is_made_limited_and_deleted_by_keys(folder: Path) -> None:
-    sources, dirs = open_node((folder / "node",))
-    collector = NodeWatcher(dirs, sources)
-    runner = OperationRunner(collector, AuditLog(folder / "audit.jsonl"))
-    app = MpsTuiApp(collector, runner, themes=build_themes(load_themes()[0]), theme="mpstui-dark")
+    collector, app = opened(folder)
 
     def node() -> V3Node | None:
         return collector.snapshot.daemons[0].v3 if collector.snapshot and collector.snapshot.daemons else None
 
     async def apply() -> str:
-        await until(pilot, lambda: not app.screen.query_one("#apply").disabled)
-        app.screen.query_one("#apply").focus()
-        await until(pilot, lambda: app.screen.focused is not None and app.screen.focused.id == "apply")
-        await press(pilot, "enter")
-        await until(pilot, lambda: app.screen.state == "ended")
-        told = text_in(app, "#outcome")
+        told = await applied(pilot)
         await press(pilot, "escape")
         return told
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,23 +15,17 @@ from mpstui.node import open_node
 from mpstui.observe.watcher import NodeWatcher
 from mpstui.operations.audit import AuditLog
 from mpstui.operations.runner import OperationRunner
-from mpstui.sim.node import SimNode
 from mpstui.ui.app import MpsTuiApp
 from mpstui.ui.theme import build_themes
 
-from .fakes import press, settle, text_in, typed
+from .fakes import press, served, settle, text_in, typed
 
 
 @pytest.fixture
 def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    place = Path(tempfile.mkdtemp(prefix="mpu-", dir="/tmp"))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(place / "config"))
-    node = SimNode.start(place / "node", scenario="demo")
-    try:
+    with served("demo") as place:
+        monkeypatch.setenv("XDG_CONFIG_HOME", str(place / "config"))
         yield place
-    finally:
-        node.stop()
-        shutil.rmtree(place, ignore_errors=True)
 
 
 async def test_a_plan_is_applied_kept_and_seen_and_the_daemon_stopped(folder: Path) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,46 +11,23 @@ from ui.screen import make_app as plain_app
 from ui.screen import text_of, until
 from ui.snapshots import GPU0, rich
 
-from mpstui.config import load_themes
 from mpstui.core.model import Chunks, PartitionTable, SmPartition
-from mpstui.node import open_node
-from mpstui.observe.watcher import NodeWatcher
-from mpstui.operations.audit import AuditLog
-from mpstui.operations.runner import OperationRunner
-from mpstui.sim.node import SimNode
-from mpstui.ui.app import MpsTuiApp
 from mpstui.ui.partitions.screen import PartitionsScreen
-from mpstui.ui.theme import build_themes
 
-from .fakes import press, text_in, typed
+from .fakes import applied, opened, press, served, text_in, typed
 
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    place = Path(tempfile.mkdtemp(prefix="mpp-", dir="/tmp"))
-    node = SimNode.start(place / "node", scenario="static")
-    try:
+    with served("static") as place:
         yield place
-    finally:
-        node.stop()
-        shutil.rmtree(place, ignore_errors=True)
 
 
 async def test_one_is_added_and_removed_by_keys(folder: Path) -> None:
-    sources, dirs = open_node((folder / "node",))
-    collector = NodeWatcher(dirs, sources)
-    runner = OperationRunner(collector, AuditLog(folder / "audit.jsonl"))
-    app = MpsTuiApp(collector, runner, themes=build_themes(load_themes()[0]), theme="mpstui-dark")
+    collector, app = opened(folder)
 
     def table() -> PartitionTable | None:
         return collector.snapshot.daemons[0].partitions if collector.snapshot and collector.snapshot.daemons else None
-
-    async def apply() -> None:
-        await until(pilot, lambda: app.screen.query("#apply") and not app.screen.query_one("#apply").disabled)
-        app.screen.query_one("#apply").focus()
-        await until(pilot, lambda: app.screen.focused is not None and app.screen.focused.id == "apply")
-        await press(pilot, "enter")
-        await until(pilot, lambda: app.screen.state == "ended")
 
     async with app.run_test(size=(120, 40)) as pilot:
         await until(pilot, lambda: table() is not None and len(list(collector.snapshot.daemons[0].clients())) == 4)
@@ -69,13 +44,13 @@ async def test_one_is_added_and_removed_by_keys(folder: Path) -> None:
         assert "clients compute in it" in text_of(app), "one in use is refused, and its clients are named"
         await press(pilot, "escape", "k", "S")
         await typed(pilot, "16 sm")
-        await apply()
+        await applied(pilot)
         assert "2 chunks, 16 SMs" in text_in(app, "#outcome")
         assert "export CUDA_MPS_SM_PARTITION=" in text_in(app, "#outcome")
         await press(pilot, "escape")
         await until(pilot, lambda: "1 of 15 chunks free" in text_of(app))
         await press(pilot, *"jjj", "x")
-        await apply()
+        await applied(pilot)
         assert "is gone" in text_in(app, "#outcome")
         await press(pilot, "escape")
         await until(pilot, lambda: "2 of 15 chunks free" in text_of(app))

@@ -41,7 +41,6 @@ _WHERE: Final = {
     "daemon_absent": ("daemons", "d", "starts a daemon"),
 }
 """Where in the overview a problem is dealt with: the key's id, its default, and what it does."""
-"""Where a kind of problem can be put right."""
 
 
 @dataclass(frozen=True, slots=True)
