@@ -158,6 +158,8 @@ class LineWidget(Widget):
         self._made_for: tuple[int, Sequence[LineFilter]] = (0, ())
         """The width and the filters of these."""
         self._resolved: dict[str, Style] = {}
+        self._written: dict[str, Style | None] = {}
+        """By the same names, as the filters leave them."""
 
     def lines(self, width: int, height: int) -> list[Line]:
         """What to show, one entry for each line of the widget."""
@@ -186,27 +188,36 @@ class LineWidget(Widget):
         if changed:
             self.refresh(*(Region(0, y, width, 1) for y in changed))
 
-    def render_line(self, y: int) -> Strip:
-        if y >= len(self._lines):
-            return Strip.blank(self.size.width, self._style("text"))
-        return Strip([Segment(text, self._style(name)) for text, name in self._lines[y] if text], self.size.width)
-
     def render_lines(self, crop: Region) -> list[Strip]:
         """The lines as they are: painted widgets draw their own borders, and Textual's would cost ten times as much."""
         width, filters = made_for = self.size.width, self.get_line_filters()
         if made_for != self._made_for:
             self._made_for, self._strips = made_for, [None] * len(self._lines)
+            self._written.clear()
         known = self._strips
         for y in crop.line_range:
             if y >= len(known):
                 known += [None] * (y + 1 - len(known))
             if known[y] is None:
-                strip = self.render_line(y).adjust_cell_length(width)
-                for each in filters:
-                    strip = strip.apply_filter(each, self.background_colors[1])
-                known[y] = strip
+                known[y] = self._strip(y, width, filters)
         strips = cast("list[Strip]", known[crop.y : crop.bottom])
         return strips if crop.column_span == (0, width) else [strip.crop(*crop.column_span) for strip in strips]
+
+    def _strip(self, y: int, width: int, filters: Sequence[LineFilter]) -> Strip:
+        """A line as it is written. Filters alter styles, whatever the text: each style is filtered once."""
+        segments = []
+        for text, name in self._lines[y] if y < len(self._lines) else ((" " * width, "text"),):
+            if text:
+                if name not in self._written:
+                    self._written[name] = self._style_written(name, filters)
+                segments.append(Segment(text, self._written[name]))
+        return Strip(segments, width)
+
+    def _style_written(self, name: str, filters: Sequence[LineFilter]) -> Style | None:
+        segments, background = [Segment(" ", self._style(name))], self.background_colors[1]
+        for each in filters:
+            segments = each.apply(segments, background)
+        return segments[0].style
 
     def on_resize(self) -> None:
         self._lines, self._strips = [], []
@@ -221,6 +232,7 @@ class LineWidget(Widget):
 
     def _forget_styles(self) -> None:
         self._resolved.clear()
+        self._written.clear()
         self._strips = [None] * len(self._strips)
         self.refresh()
 

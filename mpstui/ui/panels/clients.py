@@ -491,7 +491,7 @@ class ClientsPanel(TablePanel[Client | Group]):
         told: Sequence[Client] = ()  # whose state no cell says: their rows are folded away, or have no such column
         if isinstance(row, Group):
             told = row.clients if row.name in self.folded else ()
-        elif "state" not in self._lay(self.inner)[0].beside:
+        elif self._laid is not None and "state" not in self._laid[2].beside:
             told = (row,)
         lost, claimed = self.view.lost, self.view.claimed
         marks = [state_mark(each, lost=each.key in lost, claimed=each.key in claimed) for each in told]
