@@ -180,15 +180,14 @@ def _cpu_cell(client: Client, view: View, cells: int) -> Line:
 
 def _memory_text(client: Client, view: View, cells: int) -> Line:
     """What it uses in all, and of what; on several devices how full the fullest is, because a limit is a device's."""
-    ordinals = view.daemon.ordinals if view.daemon is not None else EMPTY
-    total, limit, percent, device = memory_of(client, ordinals, view.device)
+    total, limit, percent, device = memory_of(client, view.ordinals, view.device)
     there = f"{gpu_label(view.device, view.indices)}:" if view.device is not None and len(client.gpu_memory) > 1 else ""
     if cells < _FULL_MEMORY:
         short = _short_memory(total, limit, percent, device and gpu_label(device, view.indices))
         return ((there + short[0][0].lstrip(), short[0][1]),) if there else short
     text = f"{there + format_size(total):>9}"
     if limit is None:
-        none = client.memory_limit_known or (view.daemon is not None and view.daemon.lacking(MEMORY_LIMIT))
+        none = client.memory_limit_known or MEMORY_LIMIT in view.lacks
         unknown = f" / {UNKNOWN}" if total is not None and not none else ""
         return ((text + unknown, "plain"),)
     style, mark = ("warn", " ▲") if percent is not None and percent >= NEAR_LIMIT else ("plain", "")

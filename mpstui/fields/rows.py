@@ -95,8 +95,20 @@ class View:
             self.with_limits,
             self.users,
             self.device,
+            self.ordinals,
+            self.lacks,
             self.trends and self.trends.step,
         )
+
+    @property
+    def ordinals(self) -> Mapping[str, str]:
+        """The daemon's own numbers of its devices, which seldom change."""
+        return self.daemon.ordinals if self.daemon is not None else EMPTY
+
+    @property
+    def lacks(self) -> frozenset[str]:
+        """The commands that the daemon does not know."""
+        return self.daemon.lacks if self.daemon is not None else frozenset()
 
     def age(self, since: float | None) -> str:
         """``8s``, ``4m``: from then to the time of the snapshot."""
@@ -134,6 +146,14 @@ class NotingView(View):
     def daemon(self) -> Daemon | None:
         self._note(self._of, True)
         return self._of.daemon
+
+    @property
+    def ordinals(self) -> Mapping[str, str]:
+        return self._of.ordinals
+
+    @property
+    def lacks(self) -> frozenset[str]:
+        return self._of.lacks
 
 
 # Types: how a value is written, in JSON and as text, and what JSON Schema says of it.
@@ -370,7 +390,7 @@ class Field(Generic[T]):
     def lacking(self, text: str, view: View) -> str | None:
         """``not in driver 470``, in place of a ``text`` that says that there is nothing; None where it says something,
         and where the daemon has the command."""
-        if not self.command or view.daemon is None or text.strip() not in _NOTHING:
+        if not self.command or text.strip() not in _NOTHING or view.daemon is None:  # who is asked last is seldom asked
             return None
         return view.daemon.lacking(self.command)
 
