@@ -13,13 +13,15 @@ from ui.screen import make_app, push, text_of
 from ui.snapshots import GIB, NOW, client, daemon, rich, server
 
 from mpstui.cli.status import print_text, to_json
-from mpstui.core.model import Client, Event, ProcessKey, Snapshot
+from mpstui.core.model import Client, Event, PartitionTable, ProcessKey, Snapshot
+from mpstui.core.v3 import Namespace, V3Node, V3Server
 from mpstui.fields import (
     CHOICES,
     CLIENT,
     EVENT,
     INTEGER,
     LIMIT,
+    SERVER,
     SNAPSHOT,
     Column,
     Detail,
@@ -33,6 +35,8 @@ from mpstui.fields import (
     choose,
     lay_out,
 )
+from mpstui.plan.chain import limit_chains
+from mpstui.ui.daemons.screen import about
 from mpstui.ui.filter import ClientFilter
 from mpstui.ui.panels import ClientsPanel
 
@@ -316,3 +320,30 @@ def test_a_line_of_an_event_gives_up_its_command_before_what_happened_is_cut() -
         assert text.endswith(f"opened context 1 on {uuid[:12]}…"), "a UUID that NVML does not know gives way too"
     ((whole, _),) = column.cell(distant, View(), 200)
     assert whole.endswith(uuid)
+
+
+def test_with_static_partitions_no_percentage_is_said_to_be_in_force_anywhere() -> None:
+    static = daemon(static_partitioning=True, partitions=PartitionTable())
+    view = View.of(rich(daemons=(static,)), static)
+    told = [fact for fact in SERVER["active_thread_percentage"].facts(static.servers[0], view) if fact.text]
+    assert [fact.text for fact in told] == ["no effect"]
+    threads = next(para for para in about(static, rich(daemons=(static,)), 100) if para.label == "default threads")
+    assert threads.text == "no effect"
+    mine = client(0, sm_partition="GPU-x/a", sm_count=56, active_thread_percentage=None)
+    share, sms, *_ = limit_chains(mine, static, (), {})
+    assert (share.effective, [link.value for link in share.links]) == ("no effect", ["no effect"])
+    assert [(link.label, link.value) for link in sms.links] == [("its SM partition", "56 SM")]
+
+
+def test_a_limit_that_is_not_set_is_none_where_that_was_read_and_a_dash_where_it_was_not() -> None:
+    node = V3Node((V3Server("serving"),), (Namespace("default", "serving"),))
+    bare = {"active_thread_percentage": None, "pinned_mem_limits": {}}
+    named = server(v3=node.servers[0], **bare)
+    spoken = daemon(protocol="v3", v3=node, servers=(named,), default_active_thread_percentage=None)
+    for of, shown in ((spoken, "none"), (daemon(servers=(server(**bare),)), "—")):
+        view = View.of(rich(daemons=(of,)), of)
+        row = Limit(of, of.servers[0])
+        assert LIMIT["active_thread_percentage"].text(row, view) == shown
+        assert LIMIT["pinned_mem_limits"].text(row, view) == shown
+        (memory,) = [fact for fact in SERVER["pinned_mem_limits"].facts(of.servers[0], view) if fact.text]
+        assert memory.text == shown

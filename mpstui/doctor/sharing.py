@@ -88,7 +88,8 @@ def users(facts: Facts) -> Iterator[Finding]:
         waiting = {pending.uid for pending in daemon.pending if pending.uid is not None}
         served = {client.uid for client in daemon.clients() if client.uid is not None}
         if daemon.multiuser:
-            text = "multi-user mode is on: one server for the clients of all users, who share its faults too"
+            one = "each server takes clients" if daemon.named_servers else "one server for the clients"
+            text = f"multi-user mode is on: {one} of all users, who share its faults too"
             yield Finding("users", "ok", subject, f"{text}: for users who trust each other")
         elif lied := list(_lies(daemon)):
             text = f"it runs as UID {daemon.uid} and names {' and '.join(lied)}"

@@ -10,6 +10,7 @@ from mpstui.core.model import (
     EMPTY,
     Client,
     Daemon,
+    Server,
 )
 from mpstui.core.text import (
     PRIORITIES,
@@ -20,6 +21,7 @@ from mpstui.core.text import (
     format_size,
     owner,
 )
+from mpstui.core.v3 import DEFAULT
 from mpstui.core.where import KINDS
 from mpstui.fields.rows import Fact, View, clock_text
 
@@ -67,16 +69,6 @@ def priority_word(value: int | None) -> str:
     return UNKNOWN if value is None else PRIORITIES.get(value, str(value))
 
 
-def memory_known(daemon: Daemon | None, percentage: float | None) -> bool:
-    """Whether no limit of memory is known to be none: the two are read together, and logs tell what is set alone."""
-    return percentage is not None and daemon is not None and not daemon.by_logs
-
-
-def no_memory(daemon: Daemon | None, percentage: float | None) -> str:
-    """What is said of memory where no limit of it is told."""
-    return "none" if memory_known(daemon, percentage) else UNKNOWN
-
-
 def memory_facts(
     view: View, limits: Mapping[str, int], used: Mapping[str, int] | None, none: str = "none"
 ) -> list[Fact]:
@@ -103,6 +95,19 @@ def memory_facts(
     return facts or [Fact("memory", none if used is None else UNKNOWN)]
 
 
+def limits_known(of: Server | Daemon, daemon: Daemon | None) -> bool:
+    """Whether the limits of a daemon's servers to come, or of a server, were read, so that what is not set is none.
+    The percentage is read along with the others, and is always set; with protocol 3 the namespace ``default`` has
+    them."""
+    if daemon is None or daemon.by_logs:  # logs tell what is set alone
+        return False
+    if isinstance(of, Daemon):
+        return of.default_active_thread_percentage is not None
+    if (node := daemon.v3) is not None:
+        return of.v3 is not None and node.namespace(of.v3.name, DEFAULT) is not None
+    return of.active_thread_percentage is not None
+
+
 def inherited_facts(daemon: Daemon | None, view: View) -> list[Fact]:
     """What the daemon's environment names, and no command reads back."""
     if daemon is None:
@@ -126,10 +131,7 @@ def default_facts(daemon: Daemon, view: View) -> list[Fact]:
             [Fact("memory", why)]
             if (why := daemon.lacking("get_default_device_pinned_mem_limit"))
             else memory_facts(
-                view,
-                daemon.default_pinned_mem_limits,
-                None,
-                no_memory(daemon, daemon.default_active_thread_percentage),
+                view, daemon.default_pinned_mem_limits, None, "none" if limits_known(daemon, daemon) else UNKNOWN
             )
         ),
         *inherited_facts(daemon, view),

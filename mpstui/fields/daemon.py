@@ -53,9 +53,8 @@ from mpstui.fields.common import (
     gpu_name,
     heading,
     inherited_facts,
+    limits_known,
     memory_facts,
-    memory_known,
-    no_memory,
     priority,
     priority_word,
     started,
@@ -111,7 +110,7 @@ def _status_facts(server: Server, view: View) -> Iterable[Fact]:
 
 def _server_memory(server: Server, view: View, cells: int) -> Line:
     daemon = view.daemon
-    known = memory_known(daemon, server.active_thread_percentage)
+    known = limits_known(server, daemon)
     devices = len(daemon.ordinals) if daemon is not None else 0
     return ((limits_text(server.pinned_mem_limits, known, cells - 1, devices), "plain"),)
 
@@ -126,7 +125,7 @@ def _clients_facts(server: Server, view: View) -> Iterable[Fact]:
 
 
 def _server_limit_facts(server: Server, view: View) -> Iterable[Fact]:
-    none = no_memory(view.daemon, server.active_thread_percentage)
+    none = "none" if limits_known(server, view.daemon) else UNKNOWN
     return [*memory_facts(view, server.pinned_mem_limits, None, none), *inherited_facts(view.daemon, view)]
 
 
@@ -146,8 +145,10 @@ def _v3_facts(server: Server, view: View) -> Iterable[Fact]:
 
 
 def _server_threads_row(server: Server, view: View) -> str:
-    static = view.daemon is not None and view.daemon.static_partitioning
-    return NO_EFFECT if static else format_percentage(server.active_thread_percentage)
+    if view.daemon is not None and view.daemon.static_partitioning:
+        return NO_EFFECT
+    none = server.active_thread_percentage is None and limits_known(server, view.daemon)
+    return "none" if none else format_percentage(server.active_thread_percentage)
 
 
 SERVER: Final[Thing[Server]] = Thing(
@@ -179,7 +180,7 @@ SERVER: Final[Thing[Server]] = Thing(
             "active_thread_percentage", "threads", SHARE, lambda s, v: s.active_thread_percentage, null=True,
             about="The share of the SMs that new clients may use.",
             column=Column(50, 9, 60, when=lambda v: v.with_limits), row=Text(50, "THREADS", _server_threads_row),
-            detail=Detail("limits", 10),
+            detail=Detail("limits", 10, facts=lambda s, v: [Fact("threads", _server_threads_row(s, v))]),
             metric=Metric(
                 "server_active_thread_ratio", "Share of the SMs that new clients may use; the least of several.",
                 fold=min,
@@ -249,6 +250,11 @@ class Limit(NamedTuple):
         return self.server.pinned_mem_limits if self.server else self.daemon.default_pinned_mem_limits
 
     @property
+    def known(self) -> bool:
+        """Whether it has been read, so that what is not set is none."""
+        return limits_known(self.server or self.daemon, self.daemon)
+
+    @property
     def outdated(self) -> int:
         """Clients that keep older ones."""
         return sum(client.outdated_limits for client in self.server.clients) if self.server else 0
@@ -273,24 +279,26 @@ def _limit_row(limit: Limit, view: View) -> str:
 def _limit_threads(limit: Limit, view: View, cells: int) -> Line:
     if limit.daemon.static_partitioning:
         return ((NO_EFFECT, "dim"),)
+    if limit.percentage is None and limit.known:
+        return (("none", "plain"),)
     return (
         (threads_text(limit.percentage, sm_text(limit.percentage, devices_of(limit.daemon, view.snapshot))), "plain"),
     )
 
 
 def _limit_threads_row(limit: Limit, view: View) -> str:
-    return NO_EFFECT if limit.daemon.static_partitioning else format_percentage(limit.percentage)
+    none = "none" if limit.percentage is None and limit.known else None
+    return NO_EFFECT if limit.daemon.static_partitioning else none or format_percentage(limit.percentage)
 
 
 def _limit_memory(limit: Limit, view: View, cells: int) -> Line:
-    known = memory_known(limit.daemon, limit.percentage)
-    return ((limits_text(limit.memory, known, cells - 1, len(limit.daemon.ordinals)), "plain"),)
+    return ((limits_text(limit.memory, limit.known, cells - 1, len(limit.daemon.ordinals)), "plain"),)
 
 
 def _limit_memory_row(limit: Limit, view: View) -> str:
     """No limit is only "none" where the limits have been read."""
     shown = "  ".join(f"{ordinal}: {format_size(size)}" for ordinal, size in by_device(limit.memory))
-    return shown or ("none" if memory_known(limit.daemon, limit.percentage) else UNKNOWN)
+    return shown or ("none" if limit.known else UNKNOWN)
 
 
 def _limit_priority(limit: Limit, view: View) -> str:

@@ -30,6 +30,8 @@ _NOT_STATIC: Final = (
 
 def not_static(daemon: Daemon) -> str:
     """Why it has no partitions, and what would give it some."""
+    if daemon.named_servers:
+        return "it runs MPS protocol 3, where SM partitions belong to servers: mpstui sm-partition create makes one"
     driver = driver_of(daemon.driver)
     if driver is not None and not driver.static_partitions:
         return f"static partitions are not in driver {driver.number}: they need CUDA 13.1, driver 590 or later"

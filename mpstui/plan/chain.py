@@ -23,6 +23,7 @@ from mpstui.core.text import PRIORITIES, UNKNOWN, format_percentage, format_size
 Limit = Literal["active_thread_percentage", "sm_count", "pinned_mem_limit", "client_priority"]
 NOT_SET = "not set"
 NO_LIMIT = "none"
+_NO_EFFECT = "no effect"
 _PRIORITIES = {str(value): words for value, words in PRIORITIES.items()}
 
 
@@ -104,6 +105,10 @@ def limit_chains(
             _own(environment, PRIORITY_VARIABLE, _own_priority),
         ),
     )
+    if daemon.static_partitioning:
+        percentage = Chain("active_thread_percentage", _NO_EFFECT, (Link("with static partitions", _NO_EFFECT),))
+        partition = Chain("sm_count", _count(client), (Link("its SM partition", _count(client)),))
+        return percentage, partition, *memory, priority
     return percentage, _sms(client, here), *memory, priority
 
 
@@ -160,12 +165,16 @@ def _memory(client: Client, ordinal: str, links: tuple[Link, ...]) -> Chain:
     return Chain("pinned_mem_limit", f"{NO_LIMIT if none else format_size(limit)} on device {ordinal}", links)
 
 
+def _count(client: Client) -> str:
+    if client.sm_count is None:
+        return UNKNOWN
+    return f"{'≈' if client.sm_count_estimated else ''}{client.sm_count} SM"
+
+
 def _sms(client: Client, devices: Iterable[Device]) -> Chain:
     shares = [s for d in devices if (s := sm_share(client.active_thread_percentage, d))]
     comes_to = " / ".join(dict.fromkeys(f"{'≈' if share.estimated else ''}{share.count} SM" for share in shares))
-    effective = UNKNOWN
-    if client.sm_count is not None:
-        effective = f"{'≈' if client.sm_count_estimated else ''}{client.sm_count} SM"
+    effective = _count(client)
     # A context's affinity is the program's own secret: nothing outside shows it.
     links = (Link("percentage of the device", comes_to or UNKNOWN), Link("execution affinity", UNKNOWN))
     return Chain("sm_count", effective if effective != UNKNOWN else comes_to or UNKNOWN, links)

@@ -68,9 +68,8 @@ class ConditionPanel(LineWidget):
                     "Start one, on the screen Daemon or with mpstui daemon start; or name its directory: --pipe-dir.",
                 )
             )
-            fields.append(
-                ("still works", "What NVML tells of the devices is live. A daemon that starts appears by itself.")
-            )
+            live = ("still works", "What NVML tells of the devices is live.") if snapshot.devices else ("", "")
+            fields.append((live[0], f"{live[1]} A daemon that starts appears by itself.".strip()))
             return "No daemon", "dim", fields
         found = daemon.condition
         word, style = HEALTH[found.health]
@@ -89,7 +88,9 @@ class ConditionPanel(LineWidget):
         fields.append(("remedy", printable(found.remedy or "")))
         fields += [field for field in ways if field[0] != "key"]
         if not then:
-            fields.append(("still works", f"{found.works} This message clears by itself."))
+            # Of a daemon that is gone nothing is live but NVML's readings, where there are any.
+            works = found.works if daemon.runs or snapshot.devices else ""
+            fields.append(("still works" if works else "", f"{works} This message clears by itself.".strip()))
         return f"{word} · {found.title}", style, fields
 
 

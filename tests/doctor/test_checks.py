@@ -202,6 +202,12 @@ def test_what_protocol_3_lets_others_do_is_not_known():
     assert verdicts(setup.strangers, given) == ["unknown"]
 
 
+def test_a_daemon_of_protocol_3_has_more_than_one_server_for_all_users():
+    for protocol, says in (("v3", "each server takes clients of all users"), ("legacy", "one server for the clients")):
+        (found,) = sharing.users(facts(daemon(client(), multiuser=True, protocol=protocol)))
+        assert says in found.evidence
+
+
 SHARING = [
     (sharing.users, [daemon(client(), multiuser=True)], {}, ["ok"]),
     (sharing.users, [daemon(client(), multiuser=None)], {}, ["unknown"]),

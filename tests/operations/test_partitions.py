@@ -20,7 +20,7 @@ from mpstui.core.model import (
     Snapshot,
 )
 from mpstui.operations.check import Refused
-from mpstui.operations.partitions import AddPartition, RemovePartition, device_of
+from mpstui.operations.partitions import AddPartition, RemovePartition, device_of, not_static
 from mpstui.operations.types import ExitStatus, Request
 
 GPU, PIPE = "GPU-1234", Path("/tmp/p")
@@ -190,3 +190,8 @@ def test_what_is_told_to_type_and_what_takes_it_back_name_the_same_device_and_si
     assert back == Request("add_partition", PIPE, "7", device=GPU)
     assert AddPartition().command_line(back) == f"mpstui partition add --chunks 7 --device {GPU} --pipe-dir {PIPE}"
     assert RemovePartition().undo(Request("remove_partition", PIPE, f"{GPU}/seven"), Daemon(PIPE)) is None
+
+
+def test_a_daemon_of_protocol_3_is_not_told_to_be_started_with_static_partitions() -> None:
+    assert "sm-partition create" in not_static(Daemon(PIPE, protocol="v3", driver="615.71"))
+    assert "--static" in not_static(Daemon(PIPE, protocol="legacy", driver="590.44"))

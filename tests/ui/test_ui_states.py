@@ -110,6 +110,14 @@ async def test_a_fault_is_a_word_a_symbol_and_a_problem() -> None:
     assert "clients 2000, 2007, 2014 lost; server.log names client 2007, which is not proof" in text
 
 
+@pytest.mark.parametrize("make", [lambda: replace(unhealthy("absent"), devices=()), no_daemon])
+async def test_without_nvml_nothing_is_said_to_be_live(make) -> None:
+    app = make_app(make())
+    async with app.run_test(size=(120, 40)):
+        assert "by itself" in text_of(app)
+        assert "is live" not in text_of(app)
+
+
 @pytest.mark.parametrize("health", ["held", "blocked", "stale", "absent"])
 async def test_a_daemon_that_is_not_well_is_explained_and_comes_back_by_itself(health) -> None:
     app = make_app(unhealthy(health))

@@ -277,6 +277,34 @@ async def test_without_a_daemon_that_answers_nothing_is_sent(make, says) -> None
         assert says in notes(app)
 
 
+class NoSuchCommand(RecordingRunner):
+    """Of a daemon that has no command for what a plan sets."""
+
+    def unavailable(self, action, snapshot, pipe_dir, clients=()):
+        return "this command does not exist" if action.id.startswith("set_") else None
+
+
+async def test_what_a_daemon_has_no_command_for_is_not_said_to_be_set_and_nobody_has_to_be_restarted_for_it() -> None:
+    app = make_app(small(), runner=NoSuchCommand())
+    async with app.run_test(size=LARGE) as pilot:
+        await press(pilot, "p", "right")
+        assert "cannot be applied now: this command does not exist" in notes(app)
+        assert "Apply sets" not in notes(app)
+        assert "must be restarted" not in notes(app)
+        await press(pilot, "A")
+        assert isinstance(app.screen, PlanScreen)
+
+
+async def test_with_static_partitions_a_plan_says_that_its_percentages_have_no_effect() -> None:
+    app = make_app(small(static_partitioning=True))
+    async with app.run_test(size=LARGE) as pilot:
+        await press(pilot, "p")
+        assert "percentages have no effect on a daemon with static partitions: P on the overview" in notes(app)
+        assert "must be restarted" not in notes(app)
+        await press(pilot, "escape", "1", "enter")
+        assert "P on the overview (partitions) divides it" in " ".join(app.screen.query_one("#facts").text.split())
+
+
 async def test_help_lists_the_keys_of_the_plan() -> None:
     app = make_app(small())
     async with app.run_test(size=LARGE) as pilot:

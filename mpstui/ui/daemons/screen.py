@@ -13,7 +13,7 @@ from textual.binding import Binding, BindingType
 from mpstui.core.cells import devices_of
 from mpstui.core.model import Daemon, Snapshot
 from mpstui.core.text import UNKNOWN, path_text, printable
-from mpstui.fields import DAEMON, DEVICE, Thing, View
+from mpstui.fields import DAEMON, DEVICE, Thing, View, default_facts
 from mpstui.operations.registry import operation
 from mpstui.ui.bars import KeyHint, unless
 from mpstui.ui.box import Box, Para
@@ -38,7 +38,6 @@ _TOLD: Final = (
     "multiuser",
 )
 """Fields of a daemon that are below the list; the others are in its details."""
-_DEFAULTS: Final = ("default_active_thread_percentage", "default_client_priority", "default_pinned_mem_limits")
 
 
 class DaemonsPanel(TablePanel[Daemon]):
@@ -69,10 +68,9 @@ def about(daemon: Daemon | None, snapshot: Snapshot, width: int) -> list[Para]:
     facts = [fact for name in _TOLD for fact in DAEMON[name].facts(daemon, view)] if daemon is not None else []
     said = [Para(fact.text, fact.style.split()[0] if fact.style else "text", label=fact.label) for fact in facts]
     if daemon is not None:
-        known = daemon.default_active_thread_percentage is not None
         said += [
-            Para(each.text(daemon, view) if known or each.value(daemon, view) else UNKNOWN, label=each.title)
-            for each in map(DAEMON.__getitem__, _DEFAULTS)
+            Para(fact.text, fact.style or "text", label=f"default {fact.label}" if fact.label else "")
+            for fact in default_facts(daemon, view)
         ]
     for device in devices_of(daemon, snapshot) if daemon is not None else snapshot.devices:
         index = "?" if device.index is None else str(device.index)

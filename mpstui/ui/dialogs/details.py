@@ -133,9 +133,17 @@ class DetailsScreen(Reader):
         title, rows = known
         self.say_title(title)
         if self.kind == "device":
-            plan = f"{self.k('plan', 'p')} on the overview (plan) divides it: no percentage is of one GPU"
-            rows = [*rows, DetailRow(), DetailRow("a share of it", plan)]
+            rows = [*rows, DetailRow(), DetailRow("a share of it", self._divided_by())]
         self.fill(rows)
+
+    def _divided_by(self) -> str:
+        """What gives somebody a share of one GPU."""
+        partitions = f"{self.k('partitions', 'P')} on the overview"
+        if any(daemon.static_partitioning for daemon in self.snapshot.daemons):
+            return f"{partitions} (partitions) divides it: percentages have no effect"
+        if any(daemon.named_servers for daemon in self.snapshot.daemons):
+            return f"{partitions} (SM partitions, namespaces) divides it: a namespace's percentage is of no single GPU"
+        return f"{self.k('plan', 'p')} on the overview (plan) divides it: no percentage is of one GPU"
 
 
 _STEM = 3

@@ -93,7 +93,7 @@ class PartsPanel(Panel[Part]):
         partition, daemon = row.partition, self._daemon
         assert partition is not None  # noqa: S101
         users = clients_of(daemon, partition) if daemon is not None else ()
-        use, style = {True: ("in use", "good"), False: ("free", "dim"), None: (UNKNOWN, "dim")}[partition.in_use]
+        use, style = {True: ("in use", "good"), False: ("unused", "dim"), None: (UNKNOWN, "dim")}[partition.in_use]
         who = ", ".join(f"{c.pid} {c.user or UNKNOWN}" for c in users)
         if partition.in_use and not users:
             who = "by clients whose environment cannot be read"

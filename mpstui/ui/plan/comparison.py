@@ -27,13 +27,18 @@ class ComparisonLine:
     style: str
 
 
-def notes_of(now: Picture, steps: Sequence[ApplyStep] | None, trouble: str) -> list[tuple[str, str, str]]:
-    """Mark, text and style, the worst first. ``steps``: what an apply would send; None and ``trouble``: it cannot."""
+def notes_of(
+    now: Picture, steps: Sequence[ApplyStep] | None, trouble: str, partitions: str = ""
+) -> list[tuple[str, str, str]]:
+    """Mark, text and style, the worst first. ``steps``: what an apply would send; None and ``trouble``: it cannot.
+    ``partitions``: where those are, of a daemon on which percentages have no effect."""
     if now.plan is None or now.shown is None:
         return [("✕", now.problem, "bad")]
     plan, shown = now.plan, now.shown
     found = [("✕", f"would not fit: {line}", "bad") for line in shown.misfits]
-    if shown.over_committed:
+    if partitions:
+        found.append(("▲", f"percentages have no effect on a daemon with static partitions: {partitions}", "warn"))
+    elif shown.over_committed:
         found.append(
             (
                 "▲",
@@ -62,7 +67,7 @@ def notes_of(now: Picture, steps: Sequence[ApplyStep] | None, trouble: str) -> l
         found.append(("→", f"Apply sets, with {plural(len(steps), 'command')}: {sets}", "accent"))
     if len({(s.percentage, s.memory) for s in plan.shares}) > 1:
         found.append(("→", "a client sets its smaller share itself: Export writes the lines for it", "accent"))
-    if shown.keeps:
+    if shown.keeps and steps is not None and not partitions:
         found.append(("⟳", f"{plural(len(shown.keeps), 'client')} must be restarted to get a share:", "warn"))
         found += [(" ", line, "text") for line in shown.keeps]
     return found

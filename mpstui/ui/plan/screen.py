@@ -163,7 +163,9 @@ class PlanScreen(SideScreen):
             self.about.show(self.fields.about)
             self.shares.show(self._now)
             self.device_bar.show(self._now, simulated=self.snapshot is not None and self.snapshot.source != "real")
-            self.notes.show(notes_of(self._now, steps, trouble))
+            static = daemon is not None and bool(daemon.static_partitioning)
+            partitions = f"{self.k('partitions', 'P')} on the overview has the partitions" if static else ""
+            self.notes.show(notes_of(self._now, steps, trouble, partitions))
             self._arrange()
             self.show_keys()
 
@@ -175,6 +177,10 @@ class PlanScreen(SideScreen):
         if refused is not None:
             return None, refused
         found, problem = steps_of(self.snapshot, targets)
+        for pipe_dir, planned in found:
+            for action in dict.fromkeys(step.difference.request.action for step in planned):
+                if (why := self.runner.unavailable(operation(action), self.snapshot, pipe_dir, ())) is not None:
+                    return None, why
         return (None, problem) if problem else ([step for _, planned in found for step in planned], "")
 
     def _targets(self) -> Targets:
