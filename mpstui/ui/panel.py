@@ -70,6 +70,8 @@ class Panel(LineWidget, Generic[Row], can_focus=True):
         self._index = 0
         self._top = 0
         self._lines_per_row = 1
+        self._rows_fit = 1
+        """Rows that there was room for when it was painted last."""
         self._framed = True
         self._drawn_with: object = None
         self._drawn: dict[Hashable, tuple[Row, Hashable, list[Line]]] = {}
@@ -237,18 +239,19 @@ class Panel(LineWidget, Generic[Row], can_focus=True):
         return max(1, self._body() // self._lines_per_row)
 
     def lines(self, width: int, height: int) -> list[Line]:
-        inner = self.inner
+        # The size is asked for once: Textual looks for the widget on its screen each time.
+        inner = width - (2 if self._framed else 1)
         if inner < 4 or height < (3 if self._framed else 1):
             return []
         head = self.head(inner) if self._framed else self.bar(inner)
-        visible = self._visible_rows()
+        room = height - 2 if self._framed else height
+        visible = self._rows_fit = max(1, (room - (head is not None)) // self._lines_per_row)
         self._top = max(0, min(self._top, len(self.rows) - visible, self._index))
         self._top = max(self._top, self._index - visible + 1)
         body: list[Line] = [] if head is None else [fit_line(head, inner)]
         body += self._visible(range(self._top, min(self._top + visible, len(self.rows))), inner)
         if not self.rows and (said := NOT_FOUND if self.hides_all else self.empty()):
             body.append(fit_line((("  " + said, "dim"),), inner))
-        room = height - 2 if self._framed else height
         body += [_blank(inner)] * (room - len(body))
         track = scroll_bar(room, len(self.rows), visible, self._top, head=head is not None)
         return self._in_frame(body, track, width, height) if self._framed else self._beside_track(body[:room], track)

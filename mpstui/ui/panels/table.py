@@ -109,7 +109,7 @@ class TablePanel(Panel[T]):
         key = self.key(row)
         known = self._changing.get(key)
         if known is None or known[0] is not row:
-            if len(self._changing) > _SPARE and len(self._changing) > 2 * self._visible_rows() + _SPARE:
+            if len(self._changing) > _SPARE and len(self._changing) > 2 * self._rows_fit + _SPARE:
                 self._changing.clear()
             known = self._changing[key] = row, *self._look(row, columns)
         else:
