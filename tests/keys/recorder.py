@@ -17,6 +17,7 @@ from typed import GOES, TELLS
 
 import mpstui.ui.app as app_module
 from mpstui.cli import main
+from mpstui.ui import typeahead
 from mpstui.ui.typeahead import OPENING
 
 
@@ -125,4 +126,5 @@ if __name__ == "__main__":
     _path = sys.argv.pop(1)
     _file = os.open(_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     app_module.MpsTuiApp = Recorder  # type: ignore[misc]
+    typeahead.PATIENCE = 120.0  # a screen that a busy machine opens late has not failed to open
     sys.exit(main())

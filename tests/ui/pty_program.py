@@ -17,6 +17,8 @@ import termios
 from collections.abc import Callable
 from dataclasses import replace
 
+from mpstui.ui import typeahead
+
 from .fakes import FakeCollector
 from .screen import make_app
 from .snapshots import one_daemon
@@ -26,9 +28,14 @@ MARK = "\x1b]7777;ten\x07"
 
 
 class Ticking(FakeCollector):
-    """A new snapshot ten times a second; what changes in it depends on the mode. A mark behind each ten of them."""
+    """A new snapshot ten times a second; what changes in it depends on the mode. A mark behind each ten of them.
+
+    Where all rows change, the next one comes a tenth of a second after the last one is painted: where that takes longer
+    than the tenth, the program would have something to do at every moment, and keys would never be handed on.
+    """
 
     mark: Callable[[], None]
+    after_painting: Callable[[Callable[[], None]], object]
 
     def __init__(self, mode: str) -> None:
         super().__init__(one_daemon())
@@ -47,7 +54,13 @@ class Ticking(FakeCollector):
         while True:
             await asyncio.sleep(0.1)
             number += 1
-            self.push(changed(one_daemon(), number) if self._mode == "rows" else one_daemon())
+            if self._mode == "rows":
+                painted = asyncio.Event()
+                self.push(changed(one_daemon(), number))
+                self.after_painting(painted.set)
+                await painted.wait()
+            else:
+                self.push(one_daemon())
             if number % 10 == 0:
                 self.mark()
 
@@ -86,8 +99,10 @@ def main(mode: str, terminal: str = "") -> int:
         change_while_it_is_read()
     elif terminal == "deaf":
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGWINCH})  # threads inherit it
+    typeahead.PATIENCE = 120.0  # a screen that a busy machine opens late has not failed to open
     app = make_app(None)
     app.collector = Ticking(mode)
+    app.collector.after_painting = app.call_after_refresh
 
     def mark() -> None:
         app._driver.write(MARK)
