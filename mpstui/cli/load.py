@@ -43,6 +43,7 @@ from mpstui.fields import (
     enum,
 )
 from mpstui.load import utilisation
+from mpstui.load.errors import remedy_of
 from mpstui.load.footprint import others, takes
 from mpstui.load.requests import WINDOW
 from mpstui.load.spread import Spread
@@ -309,7 +310,7 @@ async def _run(options: argparse.Namespace, spec: LoadSpec, supervisor: Operated
         raise stopped
     failed = [report for report in reports if report.state == "failed"]
     for error in dict.fromkeys(report.error for report in failed if report.error):
-        complain(error.text, error.remedy, ExitStatus.REFUSED_BY_DAEMON)
+        complain(error.text, remedy_of(error, private=spec.private), ExitStatus.REFUSED_BY_DAEMON)
     return ExitStatus.REFUSED_BY_DAEMON if failed else ExitStatus.DONE
 
 

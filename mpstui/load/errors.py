@@ -7,6 +7,8 @@ from typing import Final, NamedTuple
 from mpstui.load.types import WorkerError
 
 OUT_OF_MEMORY: Final = 2
+_FAULTS: Final = frozenset((700, 719))
+"""What clients get of a fault that any of them may have made."""
 PINNED_CALL: Final = "cuMemHostAlloc"
 _WORDS: Final[dict[int, tuple[str, str]]] = {
     1: ("a value was not accepted", "report this: the worker asked the driver for something it does not know"),
@@ -51,6 +53,11 @@ _WORDS: Final[dict[int, tuple[str, str]]] = {
     ),
     999: ("an error that the driver cannot name", "see dmesg and server.log"),
 }
+
+
+def remedy_of(error: WorkerError, *, private: bool) -> str:
+    """``private``: in a daemon of the load's own, whose logs end with it: no suspects are looked for in them."""
+    return "only clients of this load were in the daemon" if private and error.code in _FAULTS else error.remedy
 
 
 class Explanation(NamedTuple):

@@ -25,6 +25,7 @@ from mpstui.load.types import WorkerError
 from mpstui.ui.dialogs import ChangeForm, DetailsScreen, HelpScreen
 from mpstui.ui.dialogs.commands import ActionCommands
 from mpstui.ui.load.dialogs import LeaveDialog
+from mpstui.ui.load.presets import PRESETS
 from mpstui.ui.load.screen import LoadScreen
 
 from .fakes import DOWN, FREE, SIZE, FakeBackend, load_app, opened, running, said, setup_of
@@ -149,6 +150,16 @@ async def test_a_dead_client_says_why_in_words(clients):
         await until(pilot, lambda: "2 failed" in text_of(app))
         assert "the MPS server takes no clients now [bold]\\x1b" in text_of(app)
         assert ("→ end the affected" in text_of(app)) is (clients == "2")
+
+
+async def test_what_a_load_in_a_daemon_of_its_own_is_told_of_a_fault_names_no_logs_that_end_with_it():
+    error = WorkerError("CUDA error 700: an illegal memory access", "mpstui suspects names who was there", 700)
+    app = load_app(snapshot=FREE)
+    async with app.run_test(size=SIZE) as pilot:
+        supervisor = await running(pilot, *["right"] * [p.id for p in PRESETS].index("fault"))
+        supervisor.say(1, state="failed", error=error)
+        await until(pilot, lambda: "→ only clients of this load were in the daemon" in text_of(app))
+        assert "mpstui suspects" not in text_of(app)
 
 
 async def test_without_affinity_it_says_so_and_offers_the_restart():

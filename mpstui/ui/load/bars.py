@@ -10,6 +10,7 @@ from textual.binding import BindingType
 from mpstui.core.cells import OUTDATED, meter
 from mpstui.core.model import ProcessKey
 from mpstui.core.text import UNKNOWN, printable
+from mpstui.load.errors import remedy_of
 from mpstui.load.types import WorkerError, WorkerReport
 from mpstui.ui.box import wrapped
 from mpstui.ui.form import share_bindings
@@ -153,7 +154,8 @@ class BarsPanel(Panel[Member]):
         shown = next((text for text in (note, short) if text and len(text) <= room), "")
         first = justify((*state, (f"  {shown}", style)), figure, left)
         if report.error is not None:
-            return self._failure(first, report.error, width, lines)
+            remedy = remedy_of(report.error, private=row.spec.private)
+            return self._failure(first, report.error, remedy, width, lines)
         out: list[Line] = [first, ((" " * 5, "text"), *self._bar(row, left - 5, thick=lines > 2))]
         if lines > 2:
             out.append(((" " * 5, "text"), *self._below(row, left - 5)))
@@ -196,13 +198,13 @@ class BarsPanel(Panel[Member]):
         return f"GPU {self._session.index(member.report.device_uuid)}"
 
     @staticmethod
-    def _failure(first: Line, error: WorkerError, width: int, lines: int) -> list[Line]:
+    def _failure(first: Line, error: WorkerError, remedy: str, width: int, lines: int) -> list[Line]:
         """Name and state, then the CUDA error in words and the remedy, over the whole width."""
         if lines == 2:
             return [first, ((fit(f"     {printable(error.text, 300)}", width), "bad"),)]
         out = [first, *wrapped(printable(error.text, 300), width - 4, "bad", indent=" " * 5)]
-        if error.remedy:
-            out += wrapped(printable(error.remedy, 300), width - 4, "warn", "→ ", indent=" " * 5)
+        if remedy:
+            out += wrapped(printable(remedy, 300), width - 4, "warn", "→ ", indent=" " * 5)
         return (out + [_BLANK] * lines)[:lines]
 
     @staticmethod
