@@ -639,7 +639,7 @@ class AsyncNode:
             batch: list[Event] = []
             for each in told:
                 if each is not None:
-                    batch.append(_with_daemon(*each))
+                    batch += _with_daemon(*each)
                 if each is None or len(batch) >= _BATCH:
                     return batch, True
             return batch, False
@@ -891,27 +891,31 @@ class Events(Iterator[Event]):
         self._logs = logs
         self._all = since is None and not follow
         self._told = self._read(time.time() if follow and since is None else since, follow)
+        self._ahead: Iterator[Event] = iter(())
 
     @property
     def trouble(self) -> tuple[str, ...]:
         """Why some of the logs could not be read; where all events are asked for, those that are compressed too."""
         return self._logs.trouble + (self._logs.left_out if self._all else ())
 
-    def told(self) -> Iterator[tuple[Event, Path | None] | None]:
-        """Each event as its log tells it, with its daemon's pipe directory; and None whenever there is no more at
-        present. For who reads millions of them, or has something else to do meanwhile."""
+    def told(self) -> Iterator[tuple[Sequence[Event], Path | None] | None]:
+        """The events some at a time, each as its log tells it, with their daemon's pipe directory; and None whenever
+        there is no more at present. For who reads millions of them, or has something else to do meanwhile."""
         return self._told
 
-    def _read(self, since: float | None, follow: bool) -> Generator[tuple[Event, Path | None] | None, None, None]:
+    def _read(
+        self, since: float | None, follow: bool
+    ) -> Generator[tuple[Sequence[Event], Path | None] | None, None, None]:
         try:
             yield from self._logs.told(since, follow=follow)
         finally:
             self._logs.close()
 
     def __next__(self) -> Event:
-        while (told := next(self._told)) is None:
-            pass
-        return _with_daemon(*told)
+        while (event := next(self._ahead, None)) is None:
+            if (told := next(self._told)) is not None:
+                self._ahead = iter(_with_daemon(*told))
+        return event
 
     def close(self) -> None:
         """Reads no more."""
@@ -927,8 +931,10 @@ def read_stream(chunks: Iterable[bytes], since: float | None = None) -> Iterator
     return StreamHistory().events(chunks, since)
 
 
-def _with_daemon(event: Event, daemon: Path | None) -> Event:
-    return event if daemon is None or event.pipe_dir is not None else event._replace(pipe_dir=daemon)
+def _with_daemon(events: Sequence[Event], daemon: Path | None) -> Sequence[Event]:
+    if daemon is None:
+        return events
+    return [event if event.pipe_dir is not None else event._replace(pipe_dir=daemon) for event in events]
 
 
 async def _end_the_rest() -> None:

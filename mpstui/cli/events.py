@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
+from itertools import chain
 from json.encoder import encode_basestring as _quoted
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +21,7 @@ from mpstui import api
 from mpstui.cli.output import complain, print_json
 from mpstui.cli.status import unreadable
 from mpstui.core.late import pattern
-from mpstui.core.model import Event, EventKind
+from mpstui.core.model import Event
 from mpstui.core.suspects import ADVICE, RUN, START, rank
 from mpstui.core.text import path_text, printable
 from mpstui.fields import (
@@ -35,15 +36,19 @@ from mpstui.fields import (
 )
 from mpstui.operations.types import ExitStatus
 
+_Filter = Callable[[Sequence[Event]], Sequence[Event]]
+"""Leaves those that are to be shown."""
+_Lines = Callable[[Iterable[Event], str | None], str]
+"""Of events, with their daemon as it is shown."""
 _PIDS = 6
 """Of a suspect's clients, shown at most."""
 
 
 def print_events(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
     """``events``; returns the exit status."""
-    line, wanted = _json_line if options.json else _text_line, _filter(options)
+    lines, wanted = _json_lines if options.json else _text_lines, _filter(options)
     if options.stream or options.journal is not None:
-        return _print_stream(options, line, wanted)
+        return _print_stream(options, lines, wanted)
     with api.open(pipe_dirs, log_dirs=getattr(options, "log_dir", None) or ()) as node:
         events = _events(node, options.since, options.follow)
         if not isinstance(events, api.Events):
@@ -55,11 +60,10 @@ def print_events(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
                 if not _is_read():
                     break
                 continue
-            event, daemon = told
+            batch, daemon = told
             if daemon is not place:
                 place, shown = daemon, None if daemon is None else path_text(daemon)
-            if wanted(event):
-                write(line(event, shown))
+            write(lines(wanted(batch), shown))
     return ExitStatus.DONE
 
 
@@ -80,14 +84,12 @@ _LEAVING: Final = 5.0
 """Seconds that journalctl may take to end."""
 
 
-def _print_stream(
-    options: argparse.Namespace, line: Callable[[Event, str | None], str], wanted: Callable[[Event], bool]
-) -> int:
+def _print_stream(options: argparse.Namespace, lines: _Lines, wanted: _Filter) -> int:
     """The events of a daemon's standard output, from ours or from the journal; returns the exit status."""
     if getattr(options, "log_dir", None) or (options.stream and options.journal is not None):
         return complain("one source only: -, --journal or --log-dir", ExitStatus.USAGE)
     if options.journal is None:
-        return _print_chunks(iter(lambda: os.read(0, _CHUNK), b""), options, line, wanted)
+        return _print_chunks(iter(lambda: os.read(0, _CHUNK), b""), options, lines, wanted)
     unit = options.journal
     if not _UNIT.fullmatch(unit) or unit.startswith("-"):
         return complain(f"“{printable(unit, 60)}” is no name of a systemd unit", ExitStatus.USAGE)
@@ -96,7 +98,7 @@ def _print_stream(
     follow = ["--follow", "--lines=all"] if options.follow else []
     try:
         told, said = _of_journal(
-            [*command, *since, *follow], lambda chunks: _print_chunks(chunks, options, line, wanted)
+            [*command, *since, *follow], lambda chunks: _print_chunks(chunks, options, lines, wanted)
         )
         if not told and since:  # a unit that was quiet since then has said something before
             told, said = _of_journal([*command, "--lines=1"], lambda chunks: [None for _ in chunks])
@@ -163,14 +165,15 @@ def _end(journal: subprocess.Popen[bytes]) -> None:
 def _print_chunks(
     chunks: Iterable[bytes],
     options: argparse.Namespace,
-    line: Callable[[Event, str | None], str],
-    wanted: Callable[[Event], bool],
+    lines: _Lines,
+    wanted: _Filter,
 ) -> int:
     for event in api.read_stream(chunks, options.since):
         if event is None:
             sys.stdout.flush()
-        elif wanted(event):
-            sys.stdout.write(line(event, None if event.pipe_dir is None else path_text(event.pipe_dir)))
+        else:
+            place = None if event.pipe_dir is None else path_text(event.pipe_dir)
+            sys.stdout.write(lines(wanted((event,)), place))
     return ExitStatus.DONE
 
 
@@ -193,7 +196,7 @@ def print_suspects(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> in
             return events
         found: list[Event] = []
         users: dict[int | None, str | None] = {}
-        for event, _ in filter(None, events.told()):
+        for event in chain.from_iterable(batch for batch, _ in filter(None, events.told())):
             if event.kind == "fatal_fault":
                 found.append(event)
             elif event.user is not None and event.uid is not None:
@@ -220,51 +223,57 @@ def to_json(event: Event, daemon: str | None) -> dict[str, Any]:
     return as_json(EVENT, event, View(place=daemon))
 
 
-def _filter(options: argparse.Namespace) -> Callable[[Event], bool]:
+def _filter(options: argparse.Namespace) -> _Filter:
     kinds = frozenset(options.kind or ())
     client = None if options.client is None else str(options.client)
 
-    def wanted(event: Event) -> bool:
-        if event.kind not in kinds if kinds else event.kind in NOISE and not options.all:
-            return False
-        return client is None or client in pids_of(event)
+    def wanted(events: Sequence[Event]) -> Sequence[Event]:
+        if kinds:
+            events = [event for event in events if event[0] in kinds]
+        elif not options.all:
+            events = [event for event in events if event[0] not in NOISE]
+        return events if client is None else [event for event in events if client in pids_of(event)]
 
     return wanted
 
 
-def _json_line(event: Event, daemon: str | None) -> str:
-    """:func:`to_json` on one line; what most events have is written without making an object of it first."""
-    kind, when, _, server, pid, context, devices, detail, raw, uid, _, user, command, _ = event
-    if kind in _WITH_MORE or when is None:
-        return json.dumps(to_json(event, daemon), ensure_ascii=False) + "\n"
-    return (
-        f'{{"time": "{_iso(when)}", {_whose(kind, daemon, server)}"pid": {"null" if pid is None else pid}, '
-        f'"context_id": {"null" if context is None else context}, '
-        f'"devices": [{_names(devices) if devices else ""}], '
-        f'"detail": {_quoted(detail)}, "raw": {_quoted(raw)}, {_about(kind, uid, user, command)}'
-    )
+def _json_lines(events: Iterable[Event], daemon: str | None) -> str:
+    """:func:`to_json` on a line for each; what most events have is written without making an object of it first."""
+    lines: list[str] = []
+    # Neighbours in a log share most of what they tell.
+    last: float | None = None
+    moment, begins, ends = "", dict[Any, str](), dict[Any, str]()
+    for event in events:
+        kind, when, _, server, pid, context, devices, detail, raw, uid, _, user, command, _ = event
+        if kind in _WITH_MORE or when is None:
+            lines.append(json.dumps(to_json(event, daemon), ensure_ascii=False) + "\n")
+            continue
+        if when != last:
+            last, moment = when, iso_time(when)
+        if (begin := begins.get((kind, server))) is None:
+            begin = begins[kind, server] = (
+                f'"kind": "{kind}", "daemon": {_value(daemon)}, "server_pid": {_value(server)}, "pid": '
+            )
+        if (end := ends.get((kind, uid, user, command))) is None:
+            end = ends[kind, uid, user, command] = (
+                f'"uid": {_value(uid)}, "user": {_value(user)}, "command": {_value(command)}, '
+                f'"severity": "{_severity(kind, "info")}"}}\n'
+            )
+        lines.append(
+            f'{{"time": "{moment}", {begin}{"null" if pid is None else pid}, '
+            f'"context_id": {"null" if context is None else context}, '
+            f'"devices": [{_names(devices) if devices else ""}], '
+            f'"detail": {_quoted(detail)}, "raw": {_quoted(raw)}, {end}'
+        )
+    return "".join(lines)
 
 
 _severity = EVENT_SEVERITY.get
 _WITH_MORE: Final = frozenset(("fatal_fault", "xid"))
-# Neighbours in a log share their time, their daemon and their devices.
-_iso = lru_cache(maxsize=4)(iso_time)
 
 
-@lru_cache(maxsize=64)
-def _whose(kind: EventKind, daemon: str | None, server: int | None) -> str:
-    return (
-        f'"kind": "{kind}", "daemon": {"null" if daemon is None else _quoted(daemon)}, '
-        f'"server_pid": {"null" if server is None else server}, '
-    )
-
-
-@lru_cache(maxsize=256)
-def _about(kind: EventKind, uid: int | None, user: str | None, command: str | None) -> str:
-    return (
-        f'"uid": {"null" if uid is None else uid}, "user": {"null" if user is None else _quoted(user)}, '
-        f'"command": {"null" if command is None else _quoted(command)}, "severity": "{_severity(kind, "info")}"}}\n'
-    )
+def _value(value: str | int | None) -> str:
+    return "null" if value is None else _quoted(value) if isinstance(value, str) else str(value)
 
 
 @lru_cache(maxsize=64)
@@ -276,5 +285,6 @@ _NOTHING: Final = View()
 _ROWS: Final = tuple((each, each.row.width) for each in EVENT.rows() if each.row is not None)
 
 
-def _text_line(event: Event, daemon: str | None) -> str:
-    return " ".join([each.text(event, _NOTHING).ljust(width) for each, width in _ROWS]) + "\n"
+def _text_lines(events: Iterable[Event], daemon: str | None) -> str:
+    rows = (" ".join([each.text(event, _NOTHING).ljust(width) for each, width in _ROWS]) for event in events)
+    return "".join([row + "\n" for row in rows])

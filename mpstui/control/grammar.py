@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final, Literal, NamedTuple
 
 from mpstui.control.channel import PROOF
@@ -600,27 +600,30 @@ _SERVER_PARTS: Final[Mapping[bytes, EventKind]] = {
 """How sentences begin that tell nothing of their own, with the event that each belongs to."""
 _SERVER_NOISE: Final = tuple(_SERVER_PARTS)
 _SERVER_NOISE_WORDS: Final = frozenset(noise.partition(b" ")[0] for noise in _SERVER_NOISE)
-_ID: Final = rb"([1-9][0-9]{0,9})"
+_ID: Final = r"([1-9][0-9]{0,9})"
 _USUAL: Final = (
-    rb"\[([0-9: .-]{23}) \w{1,16} {1,8}([0-9]{1,9})\] "
-    rb"(?:Client \{PID: " + _ID + rb", Context ID: ([0-9]{1,9})\} (connected|exiting[ -~]{0,150})"
-    rb"|Client process " + _ID + rb" disconnected"
-    rb"|Status of client \{PID: " + _ID + rb", Context ID: ([0-9]{1,9})\} is ACTIVE"
-    rb"|Device [^(\n]{1,100}\(uuid ([A-Za-z0-9-]{1,64})\) is associated)$"
+    r"\[([0-9: .-]{23}) \w{1,16} {1,8}([0-9]{1,9})\] "
+    r"(?:Client \{PID: " + _ID + r", Context ID: ([0-9]{1,9})\} (connected|exiting[ -~]{0,150})"
+    r"|Client process " + _ID + r" disconnected"
+    r"|Status of client \{PID: " + _ID + r", Context ID: ([0-9]{1,9})\} is ACTIVE"
+    r"|Device [^(\n]{1,100}\(uuid ([A-Za-z0-9-]{1,64})\) is associated)$"
 )
 
 
-def _one_of(begins: Collection[bytes]) -> bytes:
+_BYTES: Final = "latin-1"
+
+
+def _one_of(begins: Collection[str]) -> str:
     """A pattern of any of these beginnings that looks at each character of a line once."""
-    if b"" in begins:
-        return b""
+    if "" in begins:
+        return ""
     heads = dict.fromkeys(begin[:1] for begin in begins)
     ways = [re.escape(head) + _one_of([b[1:] for b in begins if b.startswith(head)]) for head in heads]
-    return ways[0] if len(ways) == 1 else b"(?:" + b"|".join(ways) + b")"
+    return ways[0] if len(ways) == 1 else "(?:" + "|".join(ways) + ")"
 
 
-_PASSED_OVER: Final = rb"\[[^\]\n]{29,61}\] " + _one_of(_SERVER_NOISE) + rb".*\n|\n+"
-_TOLD: Final = pattern(rb"(?:" + _PASSED_OVER + rb"){0,99}(" + _USUAL + rb"|.+|\Z)\n?", re.MULTILINE)
+_PASSED_OVER: Final = r"\[.{29}[^\]\n]{0,32}\] " + _one_of([noise.decode() for noise in _SERVER_NOISE]) + r".*\n|\n+"
+_TOLD: Final = pattern(r"(?:" + _PASSED_OVER + r"){0,99}(" + _USUAL + r"|.+|\Z)\n?", re.MULTILINE | re.ASCII)
 """Every line of a block that :meth:`ServerLines.skips` does not skip, and perhaps a few that it does; of the four that
 nearly all of a busy log are made of, the parts. Each match takes what is passed over before it along: a search for the
 next one would try at each character."""
@@ -782,41 +785,44 @@ class ServerLines:
         handler = self._handlers.get(word)
         return handler(line, text) if handler else unknown(line, line.pid)
 
-    def feed_all(self, block: bytes, clock: Clock, feed: Callable[[bytes], list[Event]]) -> Iterator[Event]:
+    def feed_all(self, block: bytes, clock: Clock, feed: Callable[[bytes], list[Event]]) -> list[Event]:
         """What ``feed`` tells of the lines of ``block``, one after the other; the usual ones are told in one step."""
-        last, time = b"", 0.0
-        for raw, stamp, by, client, context, what, gone, active, opened, device in _TOLD.findall(block):
+        last, whose, time, server, events = "", "", 0.0, 0, list[Event]()
+        tell = events.append
+        # As text at once, a character for each byte: one by one that takes longer.
+        for raw, stamp, by, client, context, what, gone, active, opened, device in _TOLD.findall(block.decode(_BYTES)):
             if not stamp or self._fault is not None:
                 if raw:
-                    yield from feed(raw[:LINE_BYTES])
+                    events += feed(raw[:LINE_BYTES].encode(_BYTES))
                 continue
             if stamp != last:
                 try:
-                    time, last = clock.read(stamp), stamp
+                    time, last = clock.read(stamp.encode(_BYTES)), stamp
                 except (ValueError, OverflowError):
-                    yield from feed(raw)
+                    events += feed(raw.encode(_BYTES))
                     continue
-            server, self._listing = int(by), False
+            if by != whose:
+                server, whose = int(by), by
+            self._listing = False
             if device:
-                self._device[server] = device.decode()
-                continue
-            text = raw.decode()
-            if active:
+                self._device[server] = device
+            elif active:
                 pid, number, uuid = int(active), int(opened), self._device.get(server)
                 detail, devices = _opened(pid, number, uuid)
-                yield event_of(("context_active", time, None, server, pid, number, devices, detail, text, *_REST))
-            elif gone or (context == b"0" and what != b"connected"):
+                tell(event_of(("context_active", time, None, server, pid, number, devices, detail, raw, *_REST)))
+            elif gone or (context == "0" and what != "connected"):
                 pid = int(gone or client)
                 detail = f"client {pid} disconnected"
-                yield event_of(("client_disconnected", time, None, server, pid, None, (), detail, text, *_REST))
-            elif what != b"connected":
+                tell(event_of(("client_disconnected", time, None, server, pid, None, (), detail, raw, *_REST)))
+            elif what != "connected":
                 pid, number = int(client), int(context)
                 detail = f"client {pid} closed context {number}"
-                yield event_of(("context_closed", time, None, server, pid, number, (), detail, text, *_REST))
-            elif context == b"0":
+                tell(event_of(("context_closed", time, None, server, pid, number, (), detail, raw, *_REST)))
+            elif context == "0":
                 pid = int(client)
                 detail = f"client {pid} connected"
-                yield event_of(("client_connected", time, None, server, pid, None, (), detail, text, *_REST))
+                tell(event_of(("client_connected", time, None, server, pid, None, (), detail, raw, *_REST)))
+        return events
 
     def _client(self, line: LogLine, text: bytes) -> list[Event]:
         server = line.pid
@@ -1158,18 +1164,17 @@ class LogParser:
             return self._control.part_of(text)
         return self._servers().part_of(text)
 
-    def feed_all(self, block: bytes) -> Iterator[Event]:
+    def feed_all(self, block: bytes) -> list[Event]:
         """Events of a block of whole lines, each with its line break: what :meth:`feed` tells of one after the other,
         but lines that tell nothing are passed over before they are cut apart."""
         if self._control is None:
-            yield from self._servers().feed_all(block, self._clock, self.feed)
-            return
-        at, control = 0, self._control
+            return self._servers().feed_all(block, self._clock, self.feed)
+        at, control, events = 0, self._control, list[Event]()
         while (at := control.next_line(block, at)) < len(block):
             end = block.index(b"\n", at)
-            if events := self.feed(block[at : min(end, at + LINE_BYTES)]):
-                yield from events
+            events += self.feed(block[at : min(end, at + LINE_BYTES)])
             at = end + 1
+        return events
 
     @property
     def gathers(self) -> bool:

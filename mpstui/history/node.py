@@ -24,8 +24,8 @@ _LOOK: Final = 0.2
 """Seconds between two looks at logs in which nothing happens."""
 _TOUCHED: Final = KINDS | {"xid", "fatal_fault"}
 """Kinds to which other events, or the audit log, have something to add."""
-Told = tuple[Event, Path | None]
-"""An event and the pipe directory of its daemon; None where it is the driver's word."""
+Told = tuple[Sequence[Event], Path | None]
+"""Events and the pipe directory of their daemon; None where it is the driver's word."""
 
 
 class LogPlace(NamedTuple):
@@ -108,20 +108,24 @@ class NodeLogs:
             history.close()
 
     def told(self, since: float | None = None, *, follow: bool = False) -> Iterator[Told | None]:
-        """Events from ``since`` on, oldest first, each once, with the author of a change and the Xids of a fault in its
-        values. ``follow``: those to come too, and None whenever there is no more at present. May be used once."""
+        """Events from ``since`` on, oldest first and some at a time, each once, with the author of a change and the
+        Xids of a fault in its values. ``follow``: those to come too, and None whenever there is no more at present. May
+        be used once."""
         driver = self._sources.xids() if self._sources is not None and self._sources.xids is not None else None
         trail = AuditTrail(default_path())
         try:
             xids = [xid.event() for xid in driver.past()] if driver is not None else []
-            past: Iterator[Told] = ((xid, None) for xid in tuple(xids) if since is None or (xid.time or 0.0) >= since)
-            streams = [_named(history, since) for history in self._histories]
+            past: Iterator[Told] = (
+                ((xid,), None) for xid in tuple(xids) if since is None or (xid.time or 0.0) >= since
+            )
+            streams: list[Iterator[Told]] = [history.batches(since) for history in self._histories]
             if len(streams) > 1 or xids:
-                merged: Iterator[Told] = heapq.merge(*streams, past, key=lambda told: told[0].time or 0.0)
+                single = ((([event], daemon) for events, daemon in stream for event in events) for stream in streams)
+                merged: Iterator[Told] = heapq.merge(*single, past, key=lambda told: told[0][0].time or 0.0)
             else:
                 merged = streams[0]
-            for told in merged:
-                yield _completed(told, xids, trail) if told[0][0] in _TOUCHED else told
+            for events, daemon in merged:
+                yield [_completed(each, xids, trail) if each[0] in _TOUCHED else each for each in events], daemon
             if not follow:
                 return
             tails = [(history, history.follow()) for history in self._histories]
@@ -130,32 +134,25 @@ class NodeLogs:
                     for event in tail:
                         if event is None:
                             break
-                        yield _completed((event, history.daemon), xids, trail)
+                        yield [_completed(event, xids, trail)], history.daemon
                 yield None
                 if driver is None:
                     time.sleep(_LOOK)
                     continue
                 for xid in driver.wait(_LOOK):
-                    yield _completed((xid.event(), None), xids, trail)
+                    yield [_completed(xid.event(), xids, trail)], None
         finally:
             if driver is not None:
                 driver.close()
 
 
-def _named(history: LogHistory, since: float | None) -> Iterator[Told]:
-    for event in history.events(since):
-        yield event, history.daemon
-
-
-def _completed(told: Told, xids: list[Event], trail: AuditTrail) -> Told:
+def _completed(event: Event, xids: list[Event], trail: AuditTrail) -> Event:
     """With the author of a change, and the Xids of a fault; an Xid is kept for the faults that are told after it."""
-    event, daemon = told
     if event.kind == "xid":
         xids.append(event)
     elif event.kind == "fatal_fault":
         event = with_xids(event, (xid.values["xid"] for xid in xids_of(event.time, xids)))
-    named = trail.named(event)
-    return told if named is told[0] else (named, daemon)
+    return trail.named(event)
 
 
 def past(places: Sequence[LogPlace], at: float | None) -> list[Snapshot]:

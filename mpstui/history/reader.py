@@ -8,6 +8,7 @@ import os
 import time as system
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, repeat
 from operator import itemgetter
 from pathlib import Path
 from typing import Final
@@ -30,11 +31,17 @@ _LATE: Final = 60.0
 _MEMORY: Final = 200
 _NAMED: Final = 4
 """Compressed logs, at most."""
-_SPECIAL: Final = TWICE | {"daemon_started"}
+_BATCH: Final = 256
+"""Events that are told at a time, or a few more."""
+_SPECIAL: Final = TWICE | {"daemon_started", "fatal_fault"}
 """Kinds of which :meth:`Telling._tell` has more to say than whom they are about."""
 _time: Final = itemgetter(0)
 People = Callable[[Iterable[int]], Mapping[int, ProcessFacts]]
 KINDS: Final[tuple[LogKind, ...]] = ("control", "server")
+Piece = tuple[Sequence[float], LogKind, Sequence[Event]]
+"""Events of one log, and when each of them was."""
+Batch = tuple[Sequence[Event], Path]
+"""Events, and the pipe directory of their daemon; the log directory where no log has told it yet."""
 _parser: Final = LEGACY.log_parser
 """Logs alone do not say what protocol their daemon speaks."""
 
@@ -149,12 +156,17 @@ class LogHistory(Telling):
 
     def events(self, since: float | None = None, until: float | None = None) -> Iterator[Event]:
         """Events from ``since`` to ``until``, seconds since the epoch. May be used once."""
+        for events, _ in self.batches(since, until):
+            yield from events
+
+    def batches(self, since: float | None = None, until: float | None = None) -> Iterator[Batch]:
+        """The same, some at a time, each time with the daemon that they are of: for who reads millions of them."""
         starts = dict.fromkeys(self._files, 0)
         if since is not None:
             starts = {
                 name: self._line_before(file, file.offset_of(since) - _LEAD) for name, file in self._files.items()
             }
-        yield from self._fold(starts, since, until)
+        return self._fold(starts, since, until)
 
     def replay(self, until: float | None = None) -> Iterator[Event]:
         """Events from the start of the daemon that ran at ``until`` (None: the last one) up to that time."""
@@ -168,13 +180,15 @@ class LogHistory(Telling):
             if begin is not None and first is not None:
                 starts = {name: file.offset_of(min(first, end)) for name, file in self._files.items()}
                 starts[CONTROL_LOG] = begin
-        yield from self._fold(starts, None, until)
+        for events, _ in self._fold(starts, None, until):
+            yield from events
 
     def entries(self, most: int) -> Iterator[tuple[float, LogKind, Event]]:
         """What each log tells by itself, in the order of time: of the newest ``most`` bytes of each."""
         starts = {name: self._line_before(file, file.size - most) for name, file in self._files.items()}
         self.cut = any(start > 0 for start in starts.values())
-        yield from heapq.merge(*(self._stream(name, starts[name], None) for name in self._files), key=_time)
+        for times, kind, events in _merged([self._stream(name, starts[name], None) for name in self._files]):
+            yield from zip(times, repeat(kind), events, strict=False)
 
     def follow(self) -> Iterator[Event | None]:
         """Events as they are written, after :meth:`events` has been read; None when there is no more at present."""
@@ -198,42 +212,47 @@ class LogHistory(Telling):
             for tail in tails.values():
                 tail.close()
 
-    def _fold(self, starts: dict[str, int], since: float | None, until: float | None) -> Iterator[Event]:
-        streams = [self._stream(name, starts[name], until) for name in self._files]
+    def _fold(self, starts: dict[str, int], since: float | None, until: float | None) -> Iterator[Batch]:
         end = math.inf if until is None else until
         begin = -math.inf if since is None else since
         # Nearly all events are told by one log, and by the logs alone: those go the short way, which is the same.
         short = self._people is None and self._teller is None
-        about, apply = self.state.about, self.state.apply
-        for time, kind, event in _merged(streams):
-            if time > end:
-                continue
-            if not short or event[0] in _SPECIAL:
-                told = self._tell(kind, event)
-            else:
-                event = about(event)
-                derived = apply(event, event[1] or 0.0)
-                if not derived:
-                    if time >= begin:
-                        yield event
+        about, apply, uids = self.state.about, self.state.apply, self.state.uids
+        told: list[Event] = []
+        for times, kind, events in _merged([self._stream(name, starts[name], until) for name in self._files]):
+            for time, event in zip(times, events, strict=True):
+                if time > end:
                     continue
-                told = (event, *map(about, derived))
-            if time >= begin:
-                yield from told
+                if not short or event[0] in _SPECIAL:
+                    daemon, found = self.daemon, self._tell(kind, event)
+                    if daemon is not self.daemon and told:
+                        yield told, daemon
+                        told = []
+                    if time >= begin:
+                        told += found
+                    continue
+                if event[4] in uids:
+                    event = about(event)
+                derived = apply(event, event[1] or 0.0)
+                if time >= begin:
+                    told.append(event)
+                    if derived:
+                        told += map(about, derived)
+            if len(told) >= _BATCH:
+                yield told, self.daemon
+                told = []
+        yield told, self.daemon
 
-    def _stream(self, name: str, start: int, until: float | None) -> Iterator[tuple[float, LogKind, Event]]:
+    def _stream(self, name: str, start: int, until: float | None) -> Iterator[Piece]:
         """Events with their times; one without a time has that of the one before."""
         parser, kind, time = self._parsers[name], _kind(name), 0.0
         late = math.inf if until is None else until + _LATE
-        for piece in parsed(self._files[name], start, parser):
-            for event in piece:
-                if event.time is not None:
-                    time = event.time
-                yield time, kind, event
-                if time > late:
-                    return
-        for event in parser.flush():
-            yield (event.time if event.time is not None else time), kind, event
+        for events in chain(parsed(self._files[name], start, parser), map(LogParser.flush, (parser,))):
+            times = [time if (at := event[1]) is None else (time := at) for event in events]
+            if late < math.inf and (last := next((n for n, at in enumerate(times, 1) if at > late), None)) is not None:
+                yield times[:last], kind, events[:last]
+                return
+            yield times, kind, events
 
     def _written(self, name: str, lines: list[bytes]) -> Iterator[tuple[float, LogKind, Event]]:
         """Events of lines just written; a group that nothing has followed for one look is over."""
@@ -256,25 +275,26 @@ class LogHistory(Telling):
             yield from parser.feed_all(lines)
 
 
-def _merged(streams: Sequence[Iterator[tuple[float, LogKind, Event]]]) -> Iterator[tuple[float, LogKind, Event]]:
-    """As ``heapq.merge`` does it by time; of two, which a daemon nearly always has, in a third of the time."""
-    if len(streams) != 2:
-        yield from heapq.merge(*streams, key=_time) if len(streams) > 1 else streams[0]
-        return
-    one, other = streams
-    first, second = next(one, None), next(other, None)
-    while first is not None and second is not None:
-        if second[0] < first[0]:
-            yield second
-            second = next(other, None)
+def _merged(streams: Sequence[Iterator[Piece]]) -> Iterator[Piece]:
+    """In the order of time as ``heapq.merge`` has it, but as many of one stream as come before the others' next."""
+    filled = [filter(_time, stream) for stream in streams]
+    heads = [(piece[0][0], n, 0, piece) for n, stream in enumerate(filled) if (piece := next(stream, None))]
+    while heads:
+        heads.sort()
+        _, stream, begin, piece = heads[0]
+        times, kind, events = piece
+        bound, other = heads[1][:2] if len(heads) > 1 else (math.inf, math.inf)
+        last = bound if stream < other else math.nextafter(bound, -math.inf)
+        at, end = begin + 1, len(times)
+        while at < end and times[at] <= last:
+            at += 1
+        yield times[begin:at], kind, events[begin:at]
+        if at < end:
+            heads[0] = times[at], stream, at, piece
+        elif following := next(filled[stream], None):
+            heads[0] = following[0][0], stream, 0, following
         else:
-            yield first
-            first = next(one, None)
-    last = first if second is None else second
-    if last is not None:
-        yield last
-    yield from one
-    yield from other
+            del heads[0]
 
 
 class _Continued(LogTail):

@@ -14,7 +14,7 @@ import pytest
 from folders import leave_logs
 
 from mpstui.cli import main
-from mpstui.cli.events import _json_line as event_line
+from mpstui.cli.events import _json_lines as event_lines
 from mpstui.cli.events import to_json
 from mpstui.core.model import Event
 from mpstui.history.reader import LogHistory
@@ -60,7 +60,7 @@ def test_a_line_of_json_is_the_object_of_the_promised_keys(logs):
     told += [every._replace(time=1795210142 + number / 997) for number in range(3000)]
     for event in told:
         for daemon in (None, "/tmp/mps_0", odd):
-            line = event_line(event, daemon)
+            line = event_lines([event], daemon)
             assert line == json.dumps(to_json(event, daemon), ensure_ascii=False) + "\n"
         when = event.time
         text = None if when is None else datetime.fromtimestamp(when, timezone.utc).isoformat(timespec="milliseconds")

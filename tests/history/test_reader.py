@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import os
 import random
 import time
@@ -11,11 +12,13 @@ import pytest
 from folders import leave_logs
 
 from mpstui.control.grammar import ControlLines, LogParser, ServerLines
+from mpstui.core.model import Event
 from mpstui.history.files import BLOCK, LogFile
 from mpstui.history.node import LogPlace, NodeLogs
 from mpstui.history.postmortem import state_at
-from mpstui.history.reader import LogHistory
+from mpstui.history.reader import KINDS, LogHistory, Telling, _merged
 from mpstui.history.times import local_text, parse_time
+from mpstui.observe.state import DaemonState
 from mpstui.system.trusted import UnreadableLogError
 from tests.observe.replay import DATA, at, events, lines
 
@@ -346,3 +349,40 @@ def test_the_logs_of_servers_with_names_are_told_too(tmp_path):
     told = [next(following), next(following), next(following)]
     assert [event and (event.server_pid, event.pid) for event in told] == [(72, 9), (70, 10), None]
     history.close()
+
+
+def each_of(times, kind, told):
+    return zip(times, [kind] * len(times), told, strict=True)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_logs_are_merged_as_event_by_event(seed):
+    """With equal times, clocks that are set back, pieces without an event, and logs that end early."""
+    dice = random.Random(seed)
+    streams = []
+    for name in range(dice.randrange(1, 5)):
+        pieces, time = [], 100.0
+        for _ in range(dice.randrange(8)):
+            times = [time := time + dice.choice((0, 0, 0, 1, 2, -3)) for _ in range(dice.randrange(6))]
+            pieces.append((times, name, [Event("unknown", at, pid=dice.randrange(1 << 20)) for at in times]))
+        streams.append(pieces)
+    alone = ([one for piece in pieces for one in each_of(*piece)] for pieces in streams)
+    merged = [one for piece in _merged(list(map(iter, streams))) for one in each_of(*piece)]
+    assert merged == list(heapq.merge(*alone, key=lambda each: each[0]))
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_a_run_is_folded_as_event_by_event(run, tmp_path):
+    """The short way, some at a time, and the long way: each event by itself, with whom it is about."""
+    for kind in KINDS:
+        (tmp_path / f"{kind}.log").write_bytes((DATA / f"h100/{run}-{kind}.log").read_bytes())
+    streams = []
+    for kind in KINDS:
+        told, time = [], 0.0
+        for event in events(kind, lines(DATA / f"h100/{run}-{kind}.log")):
+            time = time if event.time is None else event.time
+            told.append((time, kind, event))
+        streams.append(told)
+    plain = Telling(DaemonState(tmp_path))
+    merged = heapq.merge(*streams, key=lambda each: each[0])
+    assert read(tmp_path) == [event for _, kind, one in merged for event in plain._tell(kind, one)]
