@@ -331,7 +331,9 @@ def _taken(question: Question[object], following: Question[object] | None, lines
         sure = error or (bool(lines) and not isinstance(question.parser(lines[0]), Unreadable))
         return 1 if sure else None
     if following is not None and following.command != PROOF:
-        return None
+        status = question.extent is Extent.NUMBERS and following.parser is parse_status
+        if error or not status:
+            return None
     if error:
         return 1
     if question.extent is Extent.OPTIONAL:

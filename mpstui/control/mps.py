@@ -101,7 +101,14 @@ class MpsControl:
 
     async def ps(self, server: int | None = None) -> Answer[tuple[PsRow, ...]]:
         """Rows as printed, which a client can forge (fact 10); empty where no server runs."""
-        told = await self._ask(self.protocol.rows(server))
+        return self._masked(await self._ask(self.protocol.rows(server)))
+
+    async def ps_behind(self, *asked: Question[Any]) -> tuple[Answer[Any], ...]:
+        """The same in one session with other questions, behind them."""
+        *answers, rows = await self.ask_all(*asked, self.protocol.rows())
+        return *answers, self._masked(rows)
+
+    def _masked(self, told: Answer[tuple[PsRow, ...]]) -> Answer[tuple[PsRow, ...]]:
         if not self._hidden or told.value is None:
             return told
         return replace(told, value=tuple(row._replace(command=self._hidden) for row in told.value))

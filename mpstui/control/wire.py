@@ -76,7 +76,7 @@ class Extent(Enum):
     """Where an answer ends. One line that is an error may stand in the place of any of them (fact 4)."""
 
     LINE = "one line that its parser takes"
-    NUMBERS = "lines of whole numbers, or none; only before the proof, whose line has a point, or at the end"
+    NUMBERS = "lines of whole numbers, or none; only before the proof or a status, which are none, or at the end"
     OPTIONAL = "one line that its parser takes, or none; only before the proof, or at the end"
     SILENT = "nothing"
     REST = "whatever is left; only at the end"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol, cast
@@ -46,6 +46,7 @@ class LogTail:
         "_buffer",
         "_far",
         "_fd",
+        "_floor",
         "_history",
         "_identity",
         "_left",
@@ -66,7 +67,7 @@ class LogTail:
         self,
         path: Path,
         marker: bytes = b"",
-        history: int = HISTORY_BYTES,
+        history: int | None = None,
         owners: Owners | None = None,
         far: int = 0,
     ) -> None:
@@ -80,8 +81,10 @@ class LogTail:
         self.from_start = True
         """False where older lines than the first one were left out and no marker was found."""
         self._marker = marker
-        self._history: int | None = history
-        self._far = max(history, far)
+        self._history: int | None = HISTORY_BYTES if history is None else history
+        self._far = max(self._history, far)
+        self._floor = 0
+        """Where the first poll started, when what is before that was left out."""
         self._fd: int | None = None
         self._identity: tuple[int, int] | None = None
         self._access = (0, 0, 0)
@@ -219,7 +222,23 @@ class LogTail:
             return 0
         self._overlong = True  # the first piece is the rest of a line
         self.from_start = False
+        self._floor = floor
         return floor
+
+    def never_had(self, words: Sequence[bytes], most: int) -> bool:
+        """Whether none of ``words`` is in what was left out, which begins with the marker's line and is not longer than
+        ``most``. It is not read for what it tells, as it may hold what clients have chosen (fact 10): of such a text
+        there is at worst a word too many."""
+        if (
+            self._fd is None
+            or self._floor > most
+            or self._marker not in _pread(self._fd, _PRINT, 0).partition(b"\n")[0]
+        ):
+            return False
+        overlap = max(map(len, words))
+        starts = range(0, self._floor, CHUNK_BYTES)
+        blocks = (_pread(self._fd, min(CHUNK_BYTES, self._floor - at) + overlap, at) for at in starts)
+        return not any(word in block for block in blocks for word in words)
 
     def _read(self, size: int, most: int = CHUNK_BYTES) -> list[bytes]:
         if self._fd is None:
@@ -262,6 +281,10 @@ fault are written."""
 CONTROL_BYTES: Final = 24 << 20
 """So far back a daemon's start is looked for in its log: only what was set since then is known without asking for it,
 each limit by a command and a proof that it arrived. Less than ``BEHIND_BYTES``."""
+LOOKED_THROUGH: Final = 256 << 20
+"""A control.log up to this is looked through for the commands that set a memory limit, in 0.1 s or so; where there is
+none of them, no such limit has to be asked for."""
+_SET_MEMORY: Final = (b"set_default_device_pinned_mem_limit", b"set_device_pinned_mem_limit")
 _SESSION: Final = frozenset(("session_opened", "session_closed"))
 CONTROL_MARKER: Final = b"Starting control daemon using socket"
 SERVER_MARKER: Final = b"] Startup"
@@ -377,6 +400,11 @@ class LogWatch:
     def complete(self) -> bool:
         """Whether history reaches back to the daemon's start."""
         return self._control.tail.from_start
+
+    def memory_unset(self) -> bool:
+        """Whether no memory limit was set before history begins, which is for the daemon's log to tell; to be asked
+        behind :meth:`history`, and may take as long."""
+        return self.complete or self._control.tail.never_had(_SET_MEMORY, LOOKED_THROUGH)
 
     @property
     def serves(self) -> bool:

@@ -282,18 +282,22 @@ async def ask_for(control: MpsControl, clock: Callable[[], float], need: Need, s
     the logs have told."""
     started = clock()
     say = control.protocol
-    wanted: dict[str, Question[object]] = {}
+    # A list of numbers ends where the proof stands, or how a server is. So which servers there are can wait for the
+    # rows, which take a proof along, and the clients need none of their own.
+    ended = need.servers and bool(servers) and "get_server_status" not in control.capabilities.unknown
+    listing: dict[str, Question[Any]] = {}
     if need.listed:
-        wanted |= {"servers": say.server_list(), "proof": say.default_percentage()}
-    if need.priority:
-        wanted["priority"] = say.priority()
+        listing = {"servers": say.server_list(), "proof": say.default_percentage()}
+    wanted = {} if ended and need.names else dict(listing)
     for server in servers[:1]:
-        if need.servers:
-            wanted[f"status of {server}"] = say.server_status(server)
         if need.clients:
             wanted[f"clients of {server}"] = say.client_list(server)
-    if need.clients or (need.percentage and not need.listed) or need == Need():
+        if need.servers:
+            wanted[f"status of {server}"] = say.server_status(server)
+    if (need.clients and not ended) or (need.percentage and not need.listed) or need == Need():
         wanted["percentage"] = say.default_percentage()
+    if need.priority:
+        wanted["priority"] = say.priority()
     if need.servers:
         wanted |= {f"percentage of {server}": say.percentage(server) for server in servers[:1]}
     if need.devices:
@@ -301,13 +305,13 @@ async def ask_for(control: MpsControl, clock: Callable[[], float], need: Need, s
     answers: dict[str, Answer[Any]] = {}
     if wanted:
         answers = dict(zip(wanted, await control.ask_all(*wanted.values()), strict=True))
-    told = {name: answer.value for name, answer in answers.items()}
-    clients = _of_servers("clients", servers, told)
     hopeless = next((answer for answer in answers.values() if answer.outcome in _HOPELESS), None)
-    if hopeless is None and need.names and (any(clients.values()) or not need.clients):
-        answers["rows"] = rows = await control.ps()
-        told["rows"] = rows.value
-        hopeless = rows if rows.outcome in _HOPELESS else None
+    clients = _of_servers("clients", servers, {name: answer.value for name, answer in answers.items()})
+    if hopeless is None:
+        late = {name: question for name, question in listing.items() if name not in wanted}
+        answers |= await _ask_last(control, late, need.names and (any(clients.values()) or not need.clients))
+        hopeless = next((answer for answer in answers.values() if answer.outcome in _HOPELESS), None)
+    told = {name: answer.value for name, answer in answers.items()}
     if hopeless is not None:
         return Asked(hopeless)
     there = tuple(servers)
@@ -324,6 +328,15 @@ async def ask_for(control: MpsControl, clock: Callable[[], float], need: Need, s
         ),
         query=told.get("devices"),
     )
+
+
+async def _ask_last(control: MpsControl, late: Mapping[str, Question[Any]], rows: bool) -> dict[str, Answer[Any]]:
+    """What is ``late``, and behind it the ``rows``."""
+    if not late:
+        return {"rows": await control.ps()} if rows else {}
+    if rows:
+        return dict(zip((*late, "rows"), await control.ps_behind(*late.values()), strict=True))
+    return dict(zip(late, await control.ask_all(*late.values()), strict=True))
 
 
 def _of_servers(what: str, servers: Sequence[int], told: Mapping[str, Any]) -> dict[int, Any]:

@@ -632,9 +632,11 @@ class NodeState:
         state.changes += 1
 
     @_reading
-    def read_from(self, pipe_dir: Path, time: float) -> None:
-        """What is before that time in control.log was not read."""
-        self.watch(pipe_dir).state.control_from = time
+    def read_from(self, pipe_dir: Path, time: float, *, memory_unset: bool = False) -> None:
+        """What is before that time in control.log was not read; ``memory_unset``: no memory limit was set there."""
+        state = self.watch(pipe_dir).state
+        state.control_from = time
+        state.defaults.memory_known = memory_unset or state.defaults.memory_known
 
     @_reading
     def forget(self, pipe_dir: Path) -> None:

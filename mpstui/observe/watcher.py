@@ -83,6 +83,8 @@ class DaemonWatcher:
         self._unreported = _NOTHING
         self._limits_told = 0
         self._lines_missed = 0
+        self._memory_unset = False
+        """Whether no memory limit was set in a part of control.log that is too long to be read."""
         self._asked_whole: ProcessKey | None = None
         """Which daemon was asked for everything, while each line that it wrote since has been read."""
 
@@ -121,13 +123,15 @@ class DaemonWatcher:
             self._logs.close()
         spoken = _protocol(watched.place)
         self._logs = LogWatch(log_dir, owners, spoken) if log_dir is not None else None
-        self._asked_whole = None
+        self._asked_whole, self._memory_unset = None, False
         if self._logs is not None:
             logs, self._reading_history = self._logs, True
             told = await worker.call(logs.history)
             if not logs.complete and told:
                 first = next((e.time for _, e in told if e.time is not None), None)
-                self._node.read_from(self.pipe_dir, self._clock() if first is None else first)
+                self._memory_unset = await worker.call(logs.memory_unset)
+                start = self._clock() if first is None else first
+                self._node.read_from(self.pipe_dir, start, memory_unset=self._memory_unset)
             now = self._clock()  # the daemon's local time may be ahead of ours: history is never newer than an answer
             with self._node.untold():
                 for kind, event in told:
@@ -151,6 +155,7 @@ class DaemonWatcher:
         now, wall = self._monotonic(), self._clock()
         if self._logs.missed():
             self._asked_whole, self._lines_missed = None, self._lines_missed + 1
+            self._memory_unset = False
             self._node.read_from(self.pipe_dir, wall)
             self.schedule.want(True, True, now)
         for kind, event in told:
@@ -235,10 +240,11 @@ class DaemonWatcher:
         """What ``need`` names, where the logs tell the rest; everything where they do not.
 
         Where control.log is too long to be read whole, server.log still tells of the server and its clients. That it
-        is the daemon's server is asked; a limit that was set in the part not read is asked for too.
+        is the daemon's server is asked; a limit that was set in the part not read is asked for too, all of memory's
+        where one of those was.
         """
         self._judge()
-        if self._asking is None and not self.told and self._cut and not (need.memory or need.partitions):
+        if self._asking is None and not self.told and self._cut and (self._memory_unset or not need.memory):
             known = self._node.watch(self.pipe_dir).state.servers.values()
             unknown = need.devices and any(server.limits.percentage is None for server in known)
             need = need._replace(listed=True, servers=need.servers or unknown)

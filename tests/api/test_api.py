@@ -199,6 +199,36 @@ def test_a_change_costs_what_it_costs_from_the_command_line(simulated: SimNode) 
     client.tell("exit")
 
 
+@pytest.mark.parametrize("limited", [False, True])
+def test_a_snapshot_asks_for_no_memory_limit_where_none_was_set(
+    simulated: SimNode, monkeypatch: pytest.MonkeyPatch, limited: bool
+) -> None:
+    """The daemon's start lies further back in control.log than is read; whether a limit was set there is seen."""
+    for name in ("HISTORY_BYTES", "CONTROL_BYTES"):
+        monkeypatch.setattr(f"mpstui.observe.logs.{name}", 2000)
+    log = simulated.log_dir / "control.log"
+    if limited:
+        simulated.control("set_default_device_pinned_mem_limit 1 20G")
+    client = simulated.spawn("busy")
+    with log.open("ab") as out:
+        out.write(b"[2026-11-22 11:00:00.000 Control     7] Accepting connection..." + b"." * 2000 + b"\n")
+    before = log.read_bytes().count(b"Cmd:")
+    with mpstui.api.open([simulated.pipe_dir]) as node:
+        (daemon,) = node.snapshot().daemons
+    sent = log.read_bytes().count(b"Cmd:") - before
+    (server,) = daemon.servers
+    assert dict(daemon.default_pinned_mem_limits or {}) == ({"1": 20 << 30} if limited else {})
+    assert (daemon.default_active_thread_percentage, daemon.default_client_priority) == (100.0, 0)
+    assert (server.status, server.active_thread_percentage, server.pinned_mem_limits) == (
+        "ACTIVE",
+        100.0,
+        {"1": 20 << 30} if limited else {},
+    )
+    assert [(each.pid, each.id is None, len(each.contexts)) for each in server.clients] == [(client.pid, False, 1)]
+    assert sent > 8 if limited else 2 <= sent <= 8
+    client.tell("exit")
+
+
 def test_read_only_changes_nothing(simulated: SimNode, tmp_path: Path) -> None:
     request = mpstui.api.Request("set_active_thread_percentage", simulated.pipe_dir, "25")
     with mpstui.api.open([simulated.pipe_dir], read_only=True) as node:

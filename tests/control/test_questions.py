@@ -39,7 +39,10 @@ NOT_PERMITTED = b"Insufficient privileges for UID 2001. Control deamon settings 
         ((q.client_list(SERVER), PROOF), b"643\n644\n100.0\n", [b"643\n644\n", b"100.0\n"]),
         ((q.client_list(SERVER), PROOF), b"100.0\n", [b"", b"100.0\n"]),
         ((q.client_list(SERVER), PROOF), NOT_FOUND + b"100.0\n", [NOT_FOUND, b"100.0\n"]),
-        ((q.client_list(SERVER), STATUS), b"643\nACTIVE\n", None),  # an error there could be either's
+        ((q.client_list(SERVER), STATUS), b"643\nACTIVE\n", [b"643\n", b"ACTIVE\n"]),
+        ((q.client_list(SERVER), STATUS), b"ACTIVE\n", [b"", b"ACTIVE\n"]),
+        ((q.client_list(SERVER), STATUS), NOT_FOUND * 2, None),  # with one of them, it could be either's
+        ((LIMIT_READ, STATUS), b"2G\nACTIVE\n", None),
         ((LIMIT_READ, PROOF, LIMIT_READ), b"100.0\n2G\n", [b"", b"100.0\n", b"2G\n"]),
         ((LIMIT_READ, PROOF, LIMIT_READ), b"2G\n100.0\n", [b"2G\n", b"100.0\n", b""]),
         ((LIMIT_READ, PROOF, LIMIT_READ), NOT_FOUND + b"100.0\n" + NOT_FOUND, [NOT_FOUND, b"100.0\n", NOT_FOUND]),
