@@ -46,17 +46,25 @@ def start_process(begin: Begin) -> tuple[int, socket.socket]:
     ``begin.start`` is 0, a byte on it tells that the server is ready.
     """
     ours, theirs = socket.socketpair()
+    told, tells = os.pipe()
     parent = os.getpid()
     pid = os.fork()
     if pid == 0:
         try:
             ours.close()
+            if begin.driver.number >= 550:  # the line carries the PID of its writer
+                begin.logs.control(f"Starting new server {os.getpid()} for user {begin.uid}")
+            os.close(told)
+            os.close(tells)
             _server_process(theirs, parent, begin)
         finally:
             os._exit(1)
     theirs.close()
+    os.close(tells)
     if begin.driver.number < 550:
         begin.logs.control(f"Starting new server {pid} for user {begin.uid}")
+    os.read(told, 1)  # until the line is there: on a busy machine an answer would come before it
+    os.close(told)
     if begin.start == 0:
         ours.settimeout(5)
         ours.recv(1)
@@ -71,8 +79,6 @@ def _server_process(daemon: socket.socket, parent: int, begin: Begin) -> None:
     die_with_parent(parent)
     rename([b"nvidia-cuda-mps-server"])
     pid, logs, start, driver = os.getpid(), begin.logs, begin.start, begin.driver
-    if driver.number >= 550:  # the line carries the PID of its writer
-        logs.control(f"Starting new server {pid} for user {begin.uid}")
     logs.server(pid, "Startup", "Other")
     logs.server(pid, f"Connecting to control daemon on socket: {begin.pipe_dir}/control", "Other")
     logs.server(pid, "Initializing server process", "Other")
