@@ -502,7 +502,8 @@ def _of_pending(daemon: Daemon) -> Iterable[Problem]:
         who = f"{_waiting(group)} ({users})"
         they = "they get" if many else "it gets"
         subject = path_text(daemon.pipe_dir) if many or group[0].pid is None else f"client {group[0].pid}"
-        unseen = " Whether it still waits cannot be seen from here." if group[-1].pid is None else ""
+        unseen = f" Whether {'they still wait' if many else 'it still waits'} cannot be seen from here."
+        unseen = unseen if group[-1].pid is None else ""
         if server is None:
             text = f"{who} {'wait' if many else 'waits'} for a server.{unseen}"
             remedy = f"{they.capitalize()} one when the server that is being started is ready."

@@ -372,7 +372,7 @@ async def test_the_mouse_selects_sorts_chooses_scrolls_and_presses_keys() -> Non
 
 
 async def test_keys_can_be_changed() -> None:
-    app = make_app(one_daemon(), keys={"quit": "Q", "move.down": "n", "action.terminate_client": "T"})
+    app = make_app(one_daemon(), keys={"quit": "f10", "move.down": "n", "action.terminate_client": "T"})
     async with app.run_test(size=SIZE) as pilot:
         await press(pilot, "q", "n")
         assert cursor(app) == 2007

@@ -23,8 +23,8 @@ def test_an_action_goes_by_its_id(name: str) -> None:
 
 
 def test_an_unknown_id_is_named_with_those_like_it() -> None:
-    keymap, (message,) = resolve({"action.terminate": "T", "quit": "Q"}, places())
-    assert keymap == {"quit": "Q"}
+    keymap, (message,) = resolve({"action.terminate": "T", "quit": "f10"}, places())
+    assert keymap == {"quit": "f10"}
     assert "no action.terminate;" in message
     assert "action.terminate_client" in message
     assert "docs/keys.md" in resolve({"zzzzzzz": "T"}, places())[1][0]
@@ -63,11 +63,11 @@ def test_how_a_key_is_written(key: str, shown: str) -> None:
 
 
 async def test_the_key_bar_shows_the_users_keys_and_they_work() -> None:
-    keymap, _ = resolve({"quit": "Q", "pause": "f8", "terminate_client": "x"}, places())
+    keymap, _ = resolve({"quit": "f10", "pause": "f8", "terminate_client": "x"}, places())
     app = make_app(one_daemon(), keys=keymap)
     async with app.run_test(size=(240, 48)) as pilot:
         bar = text_of(app).splitlines()[-1]
-        for shown in ("x Terminate", "f8 Freeze", "Q Quit"):
+        for shown in ("x Terminate", "f8 Freeze", "f10 Quit"):
             assert shown in bar
         await pilot.press("t")
         assert app.screen is app.overview

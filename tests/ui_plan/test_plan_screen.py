@@ -316,7 +316,7 @@ async def test_help_lists_the_keys_of_the_plan() -> None:
 
 
 async def test_the_key_bars_show_the_users_keys() -> None:
-    app = make_app(small(), keys={"plan.apply": "g", "daemon.start": "N", "quit": "Q"})
+    app = make_app(small(), keys={"plan.apply": "g", "daemon.start": "N", "quit": "f10"})
     async with app.run_test(size=LARGE) as pilot:
         for key, shown in (("p", ("g Apply", "Esc Back")), ("d", ("N Start new", "Esc Back"))):
             await press(pilot, key)
