@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -21,6 +22,8 @@ _FINE: Final = 300
 _COARSE_S: Final = 10.0
 _COARSE: Final = 361
 """Means of ten seconds that are kept: an hour."""
+_AFTER_S: Final = 0.001
+"""By this much what ends now ends later: what was read now is in it."""
 _DEVICES: Final = 64
 """Devices that are remembered at most."""
 
@@ -50,29 +53,49 @@ METRICS: Final = (
 another one where the device tells no SM activity."""
 
 
+class _Spell(NamedTuple):
+    """One reading, or several of ten seconds, as they are kept."""
+
+    mean: Reading
+    most: Reading
+    """The largest of each."""
+
+
 class _Device:
     def __init__(self) -> None:
-        self.fine: deque[Reading] = deque(maxlen=_FINE)
-        self.coarse: deque[Reading] = deque(maxlen=_COARSE)
-        self.gathered: list[Reading] = []
+        self.fine: deque[_Spell] = deque(maxlen=_FINE)
+        self.coarse: deque[_Spell] = deque(maxlen=_COARSE)
+        self.gathered: list[_Spell] = []
 
     def take(self, reading: Reading) -> None:
-        if self.fine and reading.time - self.fine[-1].time < 0.9:
+        if self.fine and (since := reading.time - self.fine[-1].mean.time) < 0.9:
+            if since >= 0 and reading[1:] != self.fine[-1].most[1:]:  # none is kept of it, but that it was the largest
+                mean, most = self.fine[-1]
+                self.fine[-1] = self.gathered[-1] = _Spell(mean, _each(max, (most, reading)))
             return
-        self.fine.append(reading)
-        if self.gathered and reading.time // _COARSE_S != self.gathered[0].time // _COARSE_S:
-            self.coarse.append(_mean(self.gathered))
+        kept = _Spell(reading, reading)
+        self.fine.append(kept)
+        if self.gathered and reading.time // _COARSE_S != self.gathered[0].mean.time // _COARSE_S:
+            means, mosts = zip(*self.gathered, strict=True)
+            self.coarse.append(_Spell(_each(_mean, means), _each(max, mosts)))
             self.gathered = []
-        self.gathered.append(reading)
+        self.gathered.append(kept)
+
+    def source(self, seconds: int) -> Iterator[_Spell]:
+        """What a plot of so many seconds is made of, the newest first."""
+        fine = seconds <= _FINE
+        return reversed(self.fine) if fine else itertools.chain(reversed(self.gathered), reversed(self.coarse))
 
 
-def _mean(readings: Sequence[Reading]) -> Reading:
-    def of(values: Sequence[float | None]) -> float | None:
-        known = [value for value in values if value is not None]
-        return sum(known) / len(known) if known else None
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
 
-    columns = list(zip(*readings, strict=True))
-    return Reading(readings[0].time, *(of(column) for column in columns[1:]))
+
+def _each(of: Callable[[Sequence[float]], float], readings: Sequence[Reading]) -> Reading:
+    """One reading of several, at the time of the first one."""
+    columns = ([value for value in column if value is not None] for column in zip(*readings, strict=True))
+    _, *known = columns
+    return Reading(readings[0].time, *(of(values) if values else None for values in known))
 
 
 class DeviceHistory:
@@ -102,19 +125,34 @@ class DeviceHistory:
         for gone in [uuid for uuid in self._devices if snapshot.device(uuid) is None][: len(self._devices) - _DEVICES]:
             del self._devices[gone]
 
-    def columns(self, uuid: str, seconds: int, cells: int, now: float) -> list[Reading | None]:
-        """One mean for each cell, the oldest first; None where nothing was read. A cell is shown when its time is over,
-        so that nothing moves in between."""
+    def columns(self, uuid: str, seconds: int, cells: int, now: float, *, over: bool = True) -> list[Reading | None]:
+        """One mean for each cell, the oldest first; None where nothing was read. ``over``: a cell is shown when its
+        time is over, so that nothing moves in between; otherwise the last one ends now."""
         known = self._devices.get(uuid)
         if known is None or cells < 1:
             return [None] * max(0, cells)
         step = seconds / cells
-        source = known.fine if seconds <= _FINE else (*known.coarse, *known.gathered)
-        last = int(now // step)
+        first = begin(seconds, cells, now, over=over)
+        origin, at = (0.0, round(first / step)) if over else (first, 0)
         bins: dict[int, list[Reading]] = {}
-        for reading in source:
-            bins.setdefault(int(reading.time // step), []).append(reading)
-        return [_mean(bins[at]) if at in bins else None for at in range(last - cells, last)]
+        for kept in known.source(seconds):
+            if (cell := int((kept.mean.time - origin) // step) - at) < 0:
+                break
+            bins.setdefault(cell, []).append(kept.mean)
+        return [_each(_mean, bins[cell]) if cell in bins else None for cell in range(cells)]
+
+    def most(self, uuid: str, seconds: int, since: float) -> Reading | None:
+        """The largest of each since then, as a plot of so many seconds knows them; None where nothing was read."""
+        known = self._devices.get(uuid)
+        source = known.source(seconds) if known is not None else iter(())
+        found = [kept.most for kept in itertools.takewhile(lambda kept: kept.mean.time >= since, source)]
+        return _each(max, found) if found else None
+
+
+def begin(seconds: int, cells: int, now: float, *, over: bool = True) -> float:
+    """When the first cell of a plot begins."""
+    step = seconds / cells
+    return (now // step - cells) * step if over else now + _AFTER_S - seconds
 
 
 def _reading(device: Device, time: float, clients: int) -> Reading:
@@ -144,7 +182,6 @@ def window_text(seconds: int) -> str:
     return f"{seconds // 60} min" if seconds < 3600 else "1 h"
 
 
-def peak(values: Sequence[float | None], unit: str) -> str:
+def peak(most: int | None, unit: str) -> str:
     """The largest of what is shown, ``max 97 %``; ``—`` where nothing is known."""
-    known = [value for value in values if value is not None]
-    return f"max {max(known):.0f}{unit}" if known else UNKNOWN
+    return UNKNOWN if most is None else f"max {most}{unit}"

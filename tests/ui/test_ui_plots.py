@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from mpstui.core.activity import Trends, sparkline
-from mpstui.core.model import Snapshot
+from mpstui.core.model import Past, Snapshot
 from mpstui.fields import CLIENT, View, lay_out
 from mpstui.ui.plots import DeviceHistory, rows_of, spark
 
@@ -46,6 +48,43 @@ def test_a_cell_does_not_change_once_it_is_shown_and_what_was_not_read_is_empty(
     later = history.columns(GPU0, 60, 60, START + 40.7)
     assert later == columns, "nothing moves between two cells"
     assert history.columns("GPU-none", 60, 5, START) == [None] * 5
+
+
+def test_the_largest_is_that_of_the_readings_also_after_a_while_and_of_what_came_in_between() -> None:
+    history = DeviceHistory()
+    for second in range(400):
+        history.take(at(second, 90.0 if second == 7 else 50.0, power_watts=None))
+    history.take(at(399.5, 95.0))
+    for seconds, since, largest in ((3600, 0, 95.0), (3600, 100, 95.0), (300, 100, 95.0)):
+        most = history.most(GPU0, seconds, START + since)
+        assert most is not None
+        assert most.sm_utilization == largest
+    history.take(at(400.5, None, power_watts=None))
+    most = history.most(GPU0, 3600, START + 400)
+    assert most is not None
+    assert (most.sm_utilization, most.power) == (None, None), "not known"
+    assert history.most(GPU0, 60, START + 500) is None
+    early = DeviceHistory()
+    for second in range(40):
+        early.take(at(second, 90.0 if second == 7 else 50.0))
+    most = early.most(GPU0, 3600, START)
+    assert most is not None
+    assert most.sm_utilization == 90.0, "of ten seconds that are kept as one"
+
+
+async def test_in_the_past_the_plots_end_with_the_time_of_the_header() -> None:
+    shown = Past("PAST", START + 122.0, START, START + 500, playing=False, speed=1.0, why="it is over")
+    app = make_app(at(0, 10.0))
+    async with app.run_test(size=(200, 60)) as pilot:
+        app.past = SimpleNamespace(earlier=[at(second, 20.0) for second in range(122)])
+        text = await push(pilot, replace(at(122, 100.0), past=shown))
+        clock = time.strftime("%H:%M:%S", time.localtime(START + 122))
+        assert f" {clock} " in next(line for line in text.splitlines() if "PAST" in line)
+        (axis,) = [line for line in text.splitlines() if "5 min before" in line]
+        assert clock in axis
+        last = app.history.columns(GPU0, 60, 60, START + 122, over=False)[-1]
+        assert last is not None
+        assert last.sm_utilization == 100.0, "what was read then is drawn"
 
 
 def test_gpu_util_is_no_sm_activity_and_what_is_not_known_is_none() -> None:
@@ -92,7 +131,7 @@ async def test_where_there_is_room_the_history_is_shown_and_its_length_chosen(mo
             app.history.take(at(second, float(second % 100)))
         text = await push(pilot, at(121, 40.0))
         assert "5 min" in text
-        assert " max 96 %" in text, "the largest mean"
+        assert " max 99 %" in text, "the largest reading"
         for label in ("power", "clients"):
             assert label in text
         assert "█" in text
@@ -103,10 +142,17 @@ async def test_where_there_is_room_the_history_is_shown_and_its_length_chosen(mo
         await pilot.pause()
         assert "- + 1 h" in text_of(app)
         drawn, columns = [], app.history.columns
-        monkeypatch.setattr(app.history, "columns", lambda *of: (drawn.append(of), columns(*of))[1])
-        for seconds, times in ((121.3, 0), (122.0, 0), (121 + 600, 1)):
-            await push(pilot, at(seconds, 41.0))
+        monkeypatch.setattr(app.history, "columns", lambda *of, **more: (drawn.append(of), columns(*of, **more))[1])
+        for seconds, sm, times in (
+            (121.3, 41.0, 0),
+            (122.0, 99.0, 0),
+            (122.2, 99.7, 1),
+            (123.0, 99.6, 1),
+            (721, 1.0, 2),
+        ):
+            text = await push(pilot, at(seconds, sm))
             assert len(drawn) == times, "what does not move is not drawn anew"
+            assert f" max {99 if seconds <= 122 else 100} %" in text, "never below the present reading"
 
 
 async def test_on_a_small_screen_the_history_is_there_where_the_devices_are_zoomed() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Hashable
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from textual.binding import Binding, BindingType
 from textual.message import Message
@@ -17,7 +17,7 @@ from mpstui.fields import DEVICE, View, device_load, memory_percent
 from mpstui.ui.layout import READINGS
 from mpstui.ui.lines import Line, Span, fit, fit_line, justify, width_of
 from mpstui.ui.panel import SUPERSCRIPT, Panel
-from mpstui.ui.plots import METRICS, USUAL, WINDOWS, DeviceHistory, peak, rows_of, spark, window_text
+from mpstui.ui.plots import METRICS, USUAL, WINDOWS, DeviceHistory, Reading, begin, peak, rows_of, spark, window_text
 
 _UNITS = {"sm_utilization": " %", "gpu_utilization": " %", "memory": " %", "power": " W", "clients": ""}
 _LONGEST_BAR = 60
@@ -27,6 +27,20 @@ _WORDS = 29
 """Cells in which the contexts are told in words."""
 _FIELDS = {each.id: each for each in DEVICE.fields}
 _NOTHING = View()
+
+
+class _Drawn(NamedTuple):
+    """What the plots of a device are drawn of; they are the same as long as this is."""
+
+    history: DeviceHistory
+    window: int
+    since: float
+    """When the first cell begins."""
+    cells: int
+    lines: int
+    framed: bool
+    load: tuple[str, str]
+    peaks: tuple[int | None, ...]
 
 
 class DevicesPanel(Panel[Device]):
@@ -56,12 +70,16 @@ class DevicesPanel(Panel[Device]):
         self._window = USUAL
         self._plotted: dict[str, tuple[object, list[Line]]] = {}
         """Of each device what its plots were drawn of last, and they."""
+        self._over: dict[str, tuple[object, Reading | None]] = {}
+        """Of each device the largest readings of the cells whose time is over, and of which cells."""
 
     def show(self, snapshot: Snapshot, lines_per_device: int, history: DeviceHistory) -> None:
         self._detail = snapshot.nvml_detail
         self._by_logs = snapshot.past is not None and snapshot.past.what == "LOGS"
         self._history, self._now, self._past = history, snapshot.time, snapshot.past is not None
-        self._plotted = {row.uuid: self._plotted[row.uuid] for row in snapshot.devices if row.uuid in self._plotted}
+        here = {row.uuid for row in snapshot.devices}
+        self._plotted = {uuid: drawn for uuid, drawn in self._plotted.items() if uuid in here}
+        self._over = {uuid: most for uuid, most in self._over.items() if uuid in here}
         self.set_rows(snapshot.devices, lines_per_device)
 
     def set_window(self, seconds: int) -> None:
@@ -82,18 +100,32 @@ class DevicesPanel(Panel[Device]):
         return (("- +", "key"), (f" {window_text(self._window)}", "dim"))
 
     def _plots(self, row: Device, width: int) -> list[Line]:
-        """What :meth:`_plot` draws, anew where a cell's time is over: in between nothing of it moves."""
+        """What :meth:`_plot` draws, anew where a cell's time is over or there is another largest reading: in between
+        nothing of it moves."""
         drawn_of = self._drawn_of(row, width)
         known = self._plotted.get(row.uuid)
         if known is None or known[0] != drawn_of:
-            known = self._plotted[row.uuid] = drawn_of, self._plot(row, _cells(width))
+            known = self._plotted[row.uuid] = drawn_of, self._plot(row, drawn_of)
         return known[1]
 
-    def _drawn_of(self, row: Device, width: int) -> Hashable:
+    def _drawn_of(self, row: Device, width: int) -> _Drawn:
         cells = _cells(width)
-        now = int(self._now // (self._window / cells))
-        shape = self._past, self._window, cells, self._lines_per_row, self._framed
-        return self._history, now, *shape, device_load(row)[0]
+        since = begin(self._window, cells, self._now, over=not self._past)
+        shape = cells, self._lines_per_row, self._framed
+        return _Drawn(self._history, self._window, since, *shape, device_load(row)[:2], self._peaks(row, since))
+
+    def _peaks(self, row: Device, since: float) -> tuple[int | None, ...]:
+        """Of each plot the largest reading of the time that it shows, the present one too: what is drawn are the means
+        of cells, and of those whose time is over."""
+        what = self._history, self._window, since
+        known = self._over.get(row.uuid)
+        if known is None or known[0] != what:
+            known = self._over[row.uuid] = what, self._history.most(row.uuid, self._window, since)
+        ends = since + self._window - 1  # one that came within a second of the one before is in that one
+        fresh = self._history.most(row.uuid, self._window, ends)
+        found = [most for most in (known[1], fresh) if most is not None]
+        values = ([getattr(most, name) for most in found] for name, _, _ in _metrics(row))
+        return tuple(round(max(told)) if (told := [v for v in each if v is not None]) else None for each in values)
 
     def stamp(self, row: Device, width: int) -> Hashable:
         return row, self._is_upper(row), self._drawn_of(row, width)
@@ -101,26 +133,26 @@ class DevicesPanel(Panel[Device]):
     def _is_upper(self, row: Device) -> bool:
         return row is self.rows[min(self._top, len(self.rows) - 1)]
 
-    def _plot(self, row: Device, cells: int) -> list[Line]:
+    def _plot(self, row: Device, of: _Drawn) -> list[Line]:
         """Of each reading its blocks, as tall as there is room for, the newest at the right, and the largest."""
-        readings = self._history.columns(row.uuid, self._window, cells, self._now)
+        cells = of.cells
+        readings = self._history.columns(row.uuid, of.window, cells, self._now, over=not self._past)
         lines: list[Line] = []
-        room = self._lines_per_row - READINGS
+        room = of.lines - READINGS
         axis = room > len(METRICS)
-        field, called, _ = device_load(row)
-        metrics = ((field, called, 100.0), *METRICS[1:])
-        for (name, label, top), rows in zip(metrics, rows_of(room - axis), strict=True):
+        plots = zip(_metrics(row), rows_of(room - axis), of.peaks, strict=True)
+        for (name, label, top), rows, most in plots:
             values = [None if reading is None else getattr(reading, name) for reading in readings]
             style = "meter-memory" if name == "memory" else "meter"
-            for number, drawn in enumerate(spark(values, top, rows)):
-                said = (label, peak(values, _UNITS[name])) if number == 0 else ("", "")
+            for number, drawn in enumerate(spark(values, top or most, rows)):
+                said = (label, peak(most, _UNITS[name])) if number == 0 else ("", "")
                 lines.append(((f"    {said[0]:<8}", "dim"), (drawn, style), (f" {said[1]:>10} ", "dim")))
         if axis:
-            since, until = f"{window_text(self._window)} ago", "now"
+            since, until = f"{window_text(of.window)} ago", "now"
             if self._past:  # by its clock: what is shown was now once
-                ends = self._now // (self._window / cells) * (self._window / cells)
-                since, until = f"{window_text(self._window)} before", time.strftime("%H:%M:%S", time.localtime(ends))
-            keys = ("           ", "dim") if self._framed else ("       - +  ", "key")  # a frame has them in its border
+                until = time.strftime("%H:%M:%S", time.localtime(self._now))
+                since = f"{window_text(of.window)} before"
+            keys = ("           ", "dim") if of.framed else ("       - +  ", "key")  # a frame has them in its border
             lines.append(((f"    {'time':<8}{since}{until:>{cells - len(since)}}", "dim"), keys))
         return lines
 
@@ -180,6 +212,11 @@ class DevicesPanel(Panel[Device]):
         watts = f"{_text('power_watts', row, 8)}  {_text('temperature', row, 6)} "
         lines.append(justify((*memory, (f" {_text('memory_used', row)}", "text")), ((watts, "text"),), bar + 46))
         return [*lines, *self._plots(row, width)]
+
+
+def _metrics(row: Device) -> tuple[tuple[str, str, float | None], ...]:
+    """As METRICS, with what this device tells of its load."""
+    return (*device_load(row)[:2], METRICS[0][2]), *METRICS[1:]
 
 
 def _cells(width: int) -> int:
