@@ -118,3 +118,19 @@ def even_levels(device_sms: int, count: int = 12, step: int = 2, floor: int = 8)
         sms = floor + (device_sms - floor) * i / max(1, count - 1)
         levels.add(min(device_sms, max(floor, math.ceil(sms / step) * step)))
     return tuple(sorted(levels))
+
+
+def shorten(pool: tuple[int, ...], count: int, keep: int | None = None) -> tuple[int, ...]:
+    """At most ``count`` of the pool's levels, evenly chosen, smallest and largest first, and ``keep`` in any case."""
+    levels = sorted(set(pool))
+    if count <= 0:
+        return ()
+    if len(levels) > count:
+        last = len(levels) - 1
+        chosen = {round(i * last / max(1, count - 1)) for i in range(count)} if count > 1 else {last}
+        levels = [levels[i] for i in sorted(chosen)]
+    if keep is not None and keep not in levels:
+        if len(levels) >= count:
+            levels.remove(min(levels, key=lambda level: abs(level - keep)))
+        levels = sorted({*levels, keep})
+    return tuple(levels)

@@ -5,7 +5,7 @@ The sizes are those that the kernels are made with; what a context takes was mea
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from mpstui.core.late import dataclass
@@ -58,21 +58,27 @@ def kernel_memory(kernel: str, sms: int | None) -> int | None:
     return sizes["fma"] if kernel == "illegal" else sizes.get(kernel)
 
 
+def pool_memory(pool: Iterable[int]) -> int:
+    """Bytes of contexts with shares of so many SMs."""
+    return int(sum(CONTEXT_BASE + CONTEXT_PER_SM * sms for sms in pool))
+
+
 def takes(
     kernels: Iterable[str],
     sms: int | None,
     memory_limit: str = "",
-    contexts: int = 1,
-    pool_bytes: int = 0,
+    pools: Sequence[Sequence[int]] = (),
     streams: int = 1,
     copies: int = 0,
 ) -> Takes:
-    """``kernels``: one for each client. ``contexts`` of each, ``pool_bytes`` of all beyond the first of each.
-    ``streams`` of each, and the bytes that each stream copies."""
+    """``kernels``: one for each client. ``pools``: for each client in any order the shares, in SMs, of which it makes
+    contexts ahead; none: it has one context. ``streams`` of each, and the bytes that each stream copies."""
     clients = list(kernels)
+    contexts = sum(max(1, len(pool)) for pool in pools) + len(clients) - len(pools)
     limit = parse_size(memory_limit) if memory_limit else None
     if "memory" in clients and limit is None:
-        return Takes(contexts * len(clients), None, all_memory=True)
+        return Takes(contexts, None, all_memory=True)
+    pooled = sum(map(pool_memory, pools)) - CONTEXT_BASE * sum(map(bool, pools))  # each has one of those anyway
     known: list[int] = []
     for kernel in clients:
         size = kernel_memory(kernel, sms)
@@ -81,8 +87,8 @@ def takes(
         # The context counts for a limit too (fact 25), so a limit is the most where the rest is not known.
         if (most := min((n for n in (size, limit) if n is not None), default=None)) is not None:
             known.append(most)
-    memory = sum(known) + pool_bytes if len(known) == len(clients) else None
-    return Takes(contexts * len(clients), memory)
+    memory = sum(known) + pooled if len(known) == len(clients) else None
+    return Takes(contexts, memory)
 
 
 def others(clients: Iterable[Client], uid: int) -> list[Client]:

@@ -16,6 +16,7 @@ from typing import Final
 from mpstui.control.channel import ExchangedError, as_judged
 from mpstui.core.late import dataclass
 from mpstui.core.model import CONTEXT_LIMIT
+from mpstui.core.partition import shorten
 from mpstui.core.text import path_text
 from mpstui.core.trust import Speaker
 from mpstui.load.client import HeldName, WorkerProcess, client_environment, worker_order
@@ -50,22 +51,6 @@ class _Slot:
     leaving: WorkerProcess | None = None
     """The process before a restart, until it has ended."""
     stopped: bool = False
-
-
-def shorten(pool: tuple[int, ...], count: int, keep: int | None = None) -> tuple[int, ...]:
-    """At most ``count`` of the pool's levels, evenly chosen, smallest and largest first, and ``keep`` in any case."""
-    levels = sorted(set(pool))
-    if count <= 0:
-        return ()
-    if len(levels) > count:
-        last = len(levels) - 1
-        chosen = {round(i * last / max(1, count - 1)) for i in range(count)} if count > 1 else {last}
-        levels = [levels[i] for i in sorted(chosen)]
-    if keep is not None and keep not in levels:
-        if len(levels) >= count:
-            levels.remove(min(levels, key=lambda level: abs(level - keep)))
-        levels = sorted({*levels, keep})
-    return tuple(levels)
 
 
 def supervisor_of(sources: NodeSources, pipe_dir: Path | None) -> Supervisor:
@@ -120,7 +105,8 @@ class Supervisor:
 
         ``contexts``: how many of its device this supervisor's workers may have; the pools share them (fact 13).
         """
-        mine = sum(max(1, len(s.pool)) for s in self._slots.values() if not s.process.report.over)
+        there = [slot for slot in self._slots.values() if slot.spec.device_uuid == spec.device_uuid]
+        mine = sum(max(1, len(slot.pool)) for slot in there if not slot.process.report.over)
         room = max(1, (contexts - mine) // max(1, spec.clients))
         numbers = []
         for index in range(spec.clients):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import itertools
 import signal
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
@@ -331,25 +330,20 @@ class MpsTuiApp(TypedApp[int]):
             self.notify(why, title="Time", severity="warning", markup=False, timeout=6)
 
     def _show(self, snapshot: Snapshot | None) -> None:
-        """Only the screen in front is brought up to date; the overview catches up when it is in front again."""
+        """Only what is seen is brought up to date: the screen in front, and under a window the one that it stands on,
+        whose numbers would be other ones than the window's. The others catch up when they are in front again."""
         if not (self.is_running and self.screen_stack):  # a snapshot that was under way when the program ended
             return
-        if self.screen is self.overview:
-            self.overview.apply(snapshot, self._paused_at)
-            return
-        self.look_at(None)
-        if snapshot is not None:
-            self._show_headers(snapshot)
-        if snapshot is not None and (update := getattr(self.screen, "update_snapshot", None)) is not None:
-            update(snapshot)
-
-    def _show_headers(self, snapshot: Snapshot) -> None:
-        """The first line stays in sight under a window: its time and its state are not those of before."""
-        for above, below in itertools.pairwise(reversed(self.screen_stack)):
-            if not above.is_modal:
-                return
-            if (show := getattr(below, "show_header", None)) is not None:
-                show(snapshot)
+        seen = [self.screen]
+        while seen[0].is_modal and len(seen) < len(self.screen_stack):
+            seen.insert(0, self.screen_stack[-1 - len(seen)])
+        if self.screen is not self.overview:
+            self.look_at(None)
+        for each in seen:
+            if each is self.overview:
+                self.overview.apply(snapshot, self._paused_at)
+            elif snapshot is not None and (update := getattr(each, "update_snapshot", None)) is not None:
+                update(snapshot)
 
     @property
     def snapshot(self) -> Snapshot | None:

@@ -209,6 +209,7 @@ class Overview(WithPast, WithTrouble, Ground):
         """Back in front: what happened under the dialog is shown now."""
         self.keys.hush(False)
         self._host.catch_up()
+        self.stale.in_front()
 
     def on_screen_suspend(self) -> None:
         self.keys.hush(True)
@@ -260,11 +261,6 @@ class Overview(WithPast, WithTrouble, Ground):
         if self.app.screen is self:
             self._host.look_at(self.daemon.pipe_dir if self.daemon else None)
 
-    def show_header(self, snapshot: Snapshot) -> None:
-        """That of this snapshot, while a window is in front."""
-        daemon = snapshot.daemon(self._pipe_dir) if self._pipe_dir else None
-        self.header.show(snapshot, daemon or next(iter(snapshot.daemons), None), self._paused)
-
     def _fill(self) -> None:
         snapshot, daemon = self._snapshot, self.daemon
         self.header.show(snapshot, daemon, self._paused)
@@ -280,7 +276,7 @@ class Overview(WithPast, WithTrouble, Ground):
             meant, at, aimed = self.clients.targets(), self.clients.cursor, bool(self.clients.in_view)
             self.clients.show(snapshot, daemon, self._host.load_keys, self._host.history.clients)
             moved = not self.clients.in_view and (aimed or self.clients.cursor != at)
-            self.stale.watch(meant, daemon, moved=moved)
+            self.stale.watch(meant, daemon, moved=moved, under=self.app.screen is not self)
         if "condition" in shown:
             self.condition.show(snapshot, daemon)
         self._show_keys()

@@ -119,9 +119,8 @@ class DeviceHistory:
             self._counted[daemon.pipe_dir] = known
             clients += known[1]
         for device in snapshot.devices[:_DEVICES]:
-            self._devices.setdefault(device.uuid, _Device()).take(
-                _reading(device, snapshot.time, clients.get(device.uuid, 0))
-            )
+            count = None if device.contexts is None else float(clients[device.uuid])
+            self._devices.setdefault(device.uuid, _Device()).take(_reading(device, snapshot.time, count))
         for gone in [uuid for uuid in self._devices if snapshot.device(uuid) is None][: len(self._devices) - _DEVICES]:
             del self._devices[gone]
 
@@ -155,10 +154,10 @@ def begin(seconds: int, cells: int, now: float, *, over: bool = True) -> float:
     return (now // step - cells) * step if over else now + _AFTER_S - seconds
 
 
-def _reading(device: Device, time: float, clients: int) -> Reading:
+def _reading(device: Device, time: float, clients: float | None) -> Reading:
     full = device.memory_total
     memory = None if device.memory_used is None or not full else device.memory_used / full * 100
-    return Reading(time, device.sm_utilization, device.gpu_utilization, memory, device.power_watts, float(clients))
+    return Reading(time, device.sm_utilization, device.gpu_utilization, memory, device.power_watts, clients)
 
 
 def spark(values: Sequence[float | None], top: float | None, rows: int = 1) -> list[str]:

@@ -30,7 +30,7 @@ from mpstui.ui.typeahead import opens
 class SideScreen(StyledScreen):
     """A header, what a subclass composes, and the keys; in a terminal that is too small, only that it is.
 
-    The app calls :meth:`update_snapshot` while the screen is in front.
+    The app calls :meth:`update_snapshot` while the screen is seen: in front, or under a window.
     """
 
     NAME: ClassVar[str] = ""
@@ -171,11 +171,6 @@ class SideScreen(StyledScreen):
         """Take the newest snapshot; a cursor stays with what it is on."""
         self.snapshot = snapshot
         self.show()
-
-    def show_header(self, snapshot: Snapshot) -> None:
-        """That of this snapshot, while a window is in front."""
-        daemon = snapshot.daemon(self.pipe_dir) if self.pipe_dir else None
-        self.header.show(snapshot, daemon or next(iter(snapshot.daemons), None), None)
 
     def on_screen_resume(self) -> None:
         """In front: what happened under another screen is shown now."""

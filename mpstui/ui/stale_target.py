@@ -23,14 +23,23 @@ class StaleTarget:
         self._meant: tuple[int, ...] = ()
         self._ended = False
         self._at = 0.0
+        self._under = False
+        """Whether it happened under a window, and has not been in front since."""
 
-    def watch(self, meant: Sequence[ProcessKey], daemon: Daemon, *, moved: bool = False) -> None:
+    def watch(self, meant: Sequence[ProcessKey], daemon: Daemon, *, moved: bool = False, under: bool = False) -> None:
         """``meant``: the clients that an action was for until now; on another daemon's table it says nothing.
-        ``moved``: the cursor is on another row than before."""
+        ``moved``: the cursor is on another row than before. ``under``: a window is in front, and the next key is typed
+        for the row that was there before it."""
         same, self._place = self._place == daemon.pipe_dir, daemon.pipe_dir
         ended = not any(daemon.find_client(key) for key in meant)
-        if same and meant and (ended or moved):
+        if same and meant and (ended or moved) and not self._under:
             self._meant, self._ended, self._at = tuple(key.pid for key in meant), ended, self.clock()
+            self._under = under
+
+    def in_front(self) -> None:
+        """The window has gone, and only now may a key be typed for what was there before."""
+        if self._under:
+            self._under, self._at = False, self.clock()
 
     def refusal(self, others: object) -> str | None:
         """Why an action on clients is not begun now; None where it may be. ``others``: whether there is another row."""

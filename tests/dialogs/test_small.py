@@ -37,7 +37,7 @@ DIALOGS: dict[str, Callable[[], Dialog]] = {
     ),
     "device": lambda: DetailsScreen(MANY, "device", UUIDS[0]),
     "help": lambda: HelpScreen(OPERATIONS),
-    "beside": lambda: BesideDialog(4, lambda: CLIENTS, Takes(4, 1 << 30), (), lambda: None),
+    "beside": lambda: BesideDialog(4, lambda: CLIENTS, lambda: Takes(4, 1 << 30), tuple, lambda: None),
     "endanger": lambda: EndangerDialog("It ends others. " * 9, "elsewhere", "bob", lambda: None),
 }
 

@@ -15,11 +15,11 @@ import pytest
 
 from mpstui.control.channel import ControlChannel
 from mpstui.control.mps import MpsControl
-from mpstui.core.partition import even_levels
+from mpstui.core.partition import even_levels, shorten
 from mpstui.extras import how_to_install
 from mpstui.load.client import NO_DAEMON_DIRECTORY, HeldName, WorkerProcess, client_environment, worker_order
 from mpstui.load.runner import LoadRun
-from mpstui.load.supervisor import Supervisor, memory_of, shorten
+from mpstui.load.supervisor import Supervisor, memory_of
 from mpstui.load.types import Computation, LoadSpec, WorkerError, WorkerReport
 from mpstui.observe.sources import NvmlSample
 from mpstui.sim.marker import control_binary

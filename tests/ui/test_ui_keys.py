@@ -431,9 +431,10 @@ async def test_a_field_that_does_not_exist_is_said_and_what_may_stand_there() ->
 
 
 @pytest.mark.parametrize("keys", [("question_mark",), ("E", "question_mark")], ids=str)
-async def test_the_header_that_is_seen_over_a_window_goes_on(keys) -> None:
+async def test_what_is_seen_under_a_window_goes_on_with_it(keys) -> None:
+    """A question counted the clients of now, over a list of those that were there when it opened."""
     app = make_app(one_daemon())
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with app.run_test(size=(160, 48)) as pilot:
         await press(pilot, *keys)
         later = replace(one_daemon(), time=one_daemon().time + 120)
         app.collector.push(replace(later, daemons=(replace(later.daemons[0], servers=()),)))
@@ -441,6 +442,11 @@ async def test_the_header_that_is_seen_over_a_window_goes_on(keys) -> None:
         header = text_of(app).splitlines()[0]
         assert header.rstrip().endswith(time.strftime("%H:%M", time.localtime(later.time)))
         assert "0 clients" in header
+        below = app.screen_stack[-2]
+        if below is app.overview:
+            assert "⁴Clients 0" in text_of(app), "in the picture, not only in what it is drawn from"
+        else:
+            assert below.snapshot is app.collector.snapshot
 
 
 async def test_a_question_mark_is_help_where_text_is_typed_too() -> None:

@@ -46,6 +46,23 @@ async def test_an_action_is_held_back_where_the_client_meant_has_ended(choose: b
         assert isinstance(app.screen, HarmConfirm), "by then the user has seen where the cursor is"
 
 
+async def test_an_end_under_a_window_counts_from_when_the_window_has_gone() -> None:
+    app = make_app(node(ONE, TWO, THREE))
+    async with app.run_test(size=SIZE) as pilot:
+        clock = app.overview.stale.clock = Clock()
+        await pilot.press("question_mark")
+        for left in ((TWO, THREE), (THREE,)):
+            app.collector.push(node(*left))
+            await pilot.pause()
+        clock.now += 10 * HOLD
+        await pilot.press("escape", "K")
+        assert app.screen is app.overview
+        assert f"{ONE.pid} has ended; nothing was done" in [n.message for n in app._notifications][-1]
+        clock.now += 2 * HOLD
+        await pilot.press("K")
+        assert isinstance(app.screen, HarmConfirm)
+
+
 @pytest.mark.parametrize("left", [(ONE, THREE), (ONE, TWO)])
 async def test_the_end_of_another_holds_nothing_back(left) -> None:
     app = make_app(node(ONE, TWO, THREE))

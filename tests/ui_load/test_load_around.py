@@ -191,7 +191,7 @@ async def test_the_pool_says_what_it_costs():
     app = load_app(snapshot=FREE)
     async with app.run_test(size=SIZE) as pilot:
         await opened(pilot)
-        assert "9 contexts a client" in said(app)
+        assert "36 contexts in 4 clients" in said(app)
         await pilot.press("enter", "tab", "enter")
         await until(pilot, lambda: "48 contexts in 4 clients" in text_of(app))
         assert "made in 1.3 s" in text_of(app)

@@ -365,10 +365,18 @@ async def test_beside_others_clients_it_asks_first_and_cancel_is_the_default():
         assert isinstance(app.screen, BesideDialog)
         text = " ".join(text_of(app).replace("│", " ").split())
         assert "beside 46 clients of alice, bob" in text
-        assert "They take 36 contexts and about 9.8 GiB of device memory (GPU 0: 4 of 48 contexts in use)" in text
+        assert "They take 36 contexts and about 10.7 GiB of device memory (GPU 0: 4 of 48 contexts in use)" in text
         assert "train.py" in text
+        busier = tuple(replace(each, contexts=(each.contexts or 0) + 8) for each in FREE.devices)
+        app.collector.push(replace(FREE, devices=busier, time=FREE.time + 1))
+        await pilot.pause()
+        text = " ".join(text_of(app).replace("│", " ").split())
+        assert "They take 28 contexts" in text, "what is left by now"
+        assert "12 of 48 contexts in use" in text
+        assert "about 8.4 GiB" in text
         await pilot.press("enter")
         assert isinstance(app.screen, LoadScreen)
+        assert "28 contexts in 4 clients, about 8.4 GiB" in said(app), "the screen below says the same"
         assert backend.supervisors == []
         await pilot.press("enter", "tab", "enter")
         await until(pilot, lambda: app.load.live)

@@ -17,6 +17,7 @@ from mpstui.ui.load.setup import (
     harm,
     held_back,
     pool_cost,
+    pools,
     problem,
     safer,
     server_limit,
@@ -27,6 +28,7 @@ from mpstui.ui.load.setup import (
 
 DEVICES = (device(0, 10), device(1, 0))
 UUIDS = [GPU0, GPU1]
+MIB = 1 << 20
 OPEN = daemon(servers=(server(active_thread_percentage=100.0),))
 
 NAMED = {preset.id: preset for preset in PRESETS}
@@ -115,7 +117,7 @@ def test_one_thread_is_of_the_kernel_that_never_ends():
 
 
 def test_memory_of_streams_and_copies_is_told_before_they_start():
-    one, copying = (taken(made("copies", way=each), DEVICES, 0, 100.0) for each in (STEADY, way("copies, overlapped")))
+    one, copying = (taken(made("copies", way=each), DEVICES, 100.0) for each in (STEADY, way("copies, overlapped")))
     assert copying.memory - one.memory >= 4 * (32 << 20)
 
 
@@ -245,12 +247,28 @@ def test_the_pool_ends_at_the_servers_limit():
 
 
 def test_the_pool_leaves_contexts_to_others():
-    cost = pool_cost(made("even"), DEVICES, 10, None)
-    assert cost.contexts == (48 - 10 - 8) // 4
-    assert cost.seconds == pytest.approx(0.105 * 7)
-    assert pool_cost(made("even"), DEVICES, 46, None).contexts == 1
-    assert pool_cost(made("even", hold="percentage"), DEVICES, 0, None) is None
-    assert pool_cost(made("even", clients=0), DEVICES, 0, None) is None
+    each = (48 - 10 - 8) // 4
+    cost = pool_cost(made("even"), DEVICES, None)
+    assert (cost.contexts, cost.clients) == (4 * each, 4)
+    assert cost.seconds == pytest.approx(0.105 * each)
+    full = (device(0, 46), *DEVICES[1:])
+    assert pool_cost(made("even"), full, None).contexts == 4, "one each"
+    assert pool_cost(made("even", hold="percentage"), DEVICES, None) is None
+    assert pool_cost(made("even", clients=0), DEVICES, None) is None
+
+
+@pytest.mark.parametrize("name", ["even", "half", "30-70", "mixed"])
+def test_what_is_told_before_is_what_the_workers_make(name):
+    """Fact 23: 70 to 520 MiB from 8 to 132 SMs."""
+    setup = replace(made("even"), kernels=("fma", "memory"), memory_limit="1G") if name == "mixed" else made(name)
+    pooled = [pool for pool in pools(setup, DEVICES, 25.0) if pool]
+    cost, told = pool_cost(setup, DEVICES, 25.0), taken(setup, DEVICES, 25.0)
+    assert all(8 <= sms <= 32 for pool in pooled for sms in pool), "the server's 25 %"
+    assert cost.contexts == sum(map(len, pooled))
+    assert told.contexts == cost.contexts + setup.clients - cost.clients
+    assert cost.size == sum(58 * MIB + 3.5 * MIB * sms for pool in pooled for sms in pool)
+    if name != "mixed":
+        assert 0 <= told.memory - cost.size < 10 * MIB, "and what the kernels allocate"
 
 
 def test_counts_of_nonsense_are_none():

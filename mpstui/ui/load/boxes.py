@@ -31,7 +31,6 @@ class AboutBox(Box):
         about: str,
         counts: Sequence[int],
         devices: Sequence[Device],
-        in_use: int,
         limit: float | None,
         verdict: tuple[str, str, str],
         more: bool,
@@ -45,11 +44,11 @@ class AboutBox(Box):
             facts.append(("shares", f"{shown}, of {total}" if total else shown))
         if limit is not None and limit < 100 and live(setup) and (top := self._top(setup, devices, limit)):
             facts.append(("limit", f"the server's {format_percentage(limit)}: shares move up to {top} SM, l raises it"))
-        cost = pool_cost(setup, devices, in_use, limit)
+        cost = pool_cost(setup, devices, limit)
         these = f"for {plural(setup.clients, 'more client')}: " if more else ""
-        if cost is not None and cost.contexts > 1:
-            text = f"{cost.contexts} contexts a client, about {format_size(cost.size)} in all, {cost.seconds:.1f} s"
-            facts.append(("pool", f"{these}{text}"))
+        if cost is not None and cost.contexts > cost.clients:
+            made = pool_text(cost.contexts, cost.clients)
+            facts.append(("pool", f"{these}{made}, about {format_size(cost.size)}, {cost.seconds:.1f} s"))
         elif cost is not None:
             full = "none, the device has no contexts to spare: a change of share restarts a client"
             facts.append(("pool", f"{these}{full}"))
@@ -88,6 +87,11 @@ class AboutBox(Box):
         body = body[: max(0, room)]
         gap = height - len(body) - len(verdict)
         return [*body, *([()] * max(0, gap)), *verdict]
+
+
+def pool_text(contexts: int, clients: int) -> str:
+    """``32 contexts in 4 clients``."""
+    return f"{plural(contexts, 'context')} in {plural(clients, 'client')}"
 
 
 def _joined(counts: Sequence[int]) -> str:
@@ -158,7 +162,7 @@ class TogetherBox(Box):
         contexts = sum(len(m.report.pool) for m in pooled)
         size = sum(m.report.pool_bytes for m in pooled)
         seconds = max(m.report.pool_seconds for m in pooled)
-        made = f"{plural(contexts, 'context')} in {plural(len(pooled), 'client')}"
+        made = pool_text(contexts, len(pooled))
         return ((" pool  ", "label"), (f"  {made} · {format_size(size)} · made in {seconds:.1f} s", "text"))
 
     def _limit(self, width: int) -> Line:

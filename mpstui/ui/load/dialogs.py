@@ -87,11 +87,12 @@ class BesideDialog(Dialog):
         self,
         number: int,
         others: Callable[[], Sequence[Client]],
-        taken: Takes,
-        devices: Sequence[Device],
+        taken: Callable[[], Takes],
+        devices: Callable[[], Sequence[Device]],
         start: Callable[[], None],
     ) -> None:
-        """``number``: how many would be started. ``others``: whose clients are there now."""
+        """``number``: how many would be started. ``others``: whose clients are there now; what the load would take of
+        which devices is asked anew too, as it shares out what they have left."""
         super().__init__(Snapshot(0.0))
         self._number = number
         self._others = others
@@ -113,7 +114,7 @@ class BesideDialog(Dialog):
         )
 
     def show(self) -> None:
-        whom, what, clients = beside(self._number, self._others(), self._taken, self._devices)
+        whom, what, clients = beside(self._number, self._others(), self._taken(), self._devices())
         self.query_one("#what", Lines).show(
             marked("▲", whom, "$text-warning"),
             marked("▲", what, "$text-warning"),

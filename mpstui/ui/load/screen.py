@@ -218,10 +218,9 @@ class LoadScreen(SideScreen):
         setup = self.fields.setup
         counts = sm_counts(setup, self.devices)
         device = next((d for d in self.devices if d.uuid in setup.devices), None)
-        in_use = (device.contexts or 0) if device and setup.where == "on" else 0
         limit = server_limit(setup, self.daemon)
         more = self.session.live != ()
-        self.about.show(setup, self.fields.about, counts, self.devices, in_use, limit, self._verdict(), more)
+        self.about.show(setup, self.fields.about, counts, self.devices, limit, self._verdict(), more)
         self.bars.show_plan(setup, under_limit(setup, counts, limit, self.devices), device.sm_count if device else None)
 
     def _verdict(self) -> tuple[str, str, str]:
@@ -307,7 +306,7 @@ class LoadScreen(SideScreen):
         if danger is not None:
             self.app.push_screen(EndangerDialog(danger, safer(setup), self._hits(), self._start_anyway))
         elif self._beside():
-            self.app.push_screen(BesideDialog(setup.clients, self._beside, self._taken(), self._chosen(), self._start))
+            self.app.push_screen(BesideDialog(setup.clients, self._beside, self._taken, self._chosen, self._start))
         else:
             self._start()
 
@@ -325,9 +324,7 @@ class LoadScreen(SideScreen):
 
     def _taken(self) -> Takes:
         setup = self.fields.setup
-        device = next((d for d in self.devices if d.uuid in setup.devices), None)
-        in_use = (device.contexts or 0) if device and setup.where == "on" else 0
-        return taken(setup, self.devices, in_use, server_limit(setup, self.daemon))
+        return taken(setup, self.devices, server_limit(setup, self.daemon))
 
     def _chosen(self) -> list[Device]:
         """The devices that the load is for."""

@@ -10,9 +10,9 @@ from typing import Final, Literal
 
 from mpstui.core.late import dataclass
 from mpstui.core.model import Daemon, Device, no_test_clients
-from mpstui.core.partition import even_levels, rounding_of, sms_of
+from mpstui.core.partition import even_levels, rounding_of, shorten, sms_of
 from mpstui.core.text import mps_size, size_hint
-from mpstui.load.footprint import CONTEXT_BASE, CONTEXT_PER_SM, Takes, takes
+from mpstui.load.footprint import Takes, pool_memory, takes
 from mpstui.load.types import COPIED, INFO, REQUESTED, KernelName, LoadSpec, value_for
 from mpstui.operations.load import harm as operation_harm
 
@@ -125,9 +125,10 @@ class PoolCost:
     """What the pools of all clients take; worked out from fact 23, not measured."""
 
     contexts: int
-    """Of each client."""
+    clients: int
+    """Those that have a pool."""
     size: int
-    """Bytes, of all clients."""
+    """Bytes."""
     seconds: float
     """For each client; clients make theirs at the same time."""
 
@@ -253,31 +254,43 @@ def live(setup: Setup) -> bool:
     return setup.where != "off" and setup.hold == "affinity"
 
 
-def pool_cost(setup: Setup, devices: Sequence[Device], in_use: int, limit: float | None) -> PoolCost | None:
-    """What the pools will take on the first client's device, where others hold ``in_use`` contexts; None without."""
-    device = device_for(setup, 0, devices)
-    pool = pool_of(setup.kernel_of(0), device, limit)
-    if not live(setup) or device is None or not pool or not 1 <= setup.clients <= MOST_CLIENTS:
+def pools(setup: Setup, devices: Sequence[Device], limit: float | None) -> tuple[tuple[int, ...], ...]:
+    """The shares of which each client will make contexts ahead, as the supervisor gives them room: a device keeps some
+    contexts for others. Empty where none does."""
+    if not live(setup) or not 1 <= setup.clients <= MOST_CLIENTS or len(setup.shares) not in {0, 1, setup.clients}:
+        return ()
+    made: list[tuple[int, ...]] = []
+    on: dict[str | None, int] = {}
+    for spec in groups(setup, None, devices, limit):
+        device = next((each for each in devices if each.uuid == spec.device_uuid), None)
+        in_use = (device.contexts or 0) if device is not None and setup.where == "on" else 0
+        free = (device.context_limit or 0) - in_use - LEFT_TO_OTHERS if device is not None else 0
+        room = max(1, (free - on.get(spec.device_uuid, 0)) // spec.clients)
+        for index in range(spec.clients):
+            wanted = value_for(spec.sm_counts, index)
+            pool = shorten(spec.pool, room, None if wanted is None else int(wanted)) if spec.pool else ()
+            made.append(tuple(min(sms, spec.pool[-1]) for sms in pool))
+            on[spec.device_uuid] = on.get(spec.device_uuid, 0) + max(1, len(pool))
+    return tuple(made)
+
+
+def pool_cost(setup: Setup, devices: Sequence[Device], limit: float | None) -> PoolCost | None:
+    """What the pools will take; None where no share is to move."""
+    made = [pool for pool in pools(setup, devices, limit) if pool]
+    if not made:
         return None
-    here = len(range(0, setup.clients, max(1, len(setup.devices))))
-    room = max(1, ((device.context_limit or 0) - in_use - LEFT_TO_OTHERS) // here)
-    count = min(len(pool), room)
-    mean = sum(pool) / len(pool)
-    extra = max(0, count - 1)
-    size = int((CONTEXT_BASE + CONTEXT_PER_SM * mean) * extra * setup.clients)
-    return PoolCost(count, size, count * _CONTEXT_SECONDS)
+    contexts, most = sum(map(len, made)), max(map(len, made))
+    return PoolCost(contexts, len(made), sum(map(pool_memory, made)), most * _CONTEXT_SECONDS)
 
 
-def taken(setup: Setup, devices: Sequence[Device], in_use: int, limit: float | None) -> Takes:
+def taken(setup: Setup, devices: Sequence[Device], limit: float | None) -> Takes:
     """What the clients will take of their devices, together."""
-    cost = pool_cost(setup, devices, in_use, limit)
     device = device_for(setup, 0, devices)
     return takes(
         map(setup.kernel_of, range(setup.clients)),
         device.sm_count if device else None,
         setup.memory_limit,
-        cost.contexts if cost else 1,
-        cost.size if cost else 0,
+        pools(setup, devices, limit),
         setup.way.streams or 1,
         setup.way.copies or 0,
     )
