@@ -804,7 +804,8 @@ DAEMON: Final[Thing[Daemon]] = Thing(
             metric=Metric("daemon_default_active_thread_ratio", "Share of the SMs for clients of servers to come."),
         ),
         Field(
-            "default_client_priority", "default priority", INTEGER, lambda d, v: d.default_client_priority, null=True,
+            "default_client_priority", "default priority", INTEGER._replace(text=priority),
+            lambda d, v: d.default_client_priority, null=True,
             about=f"{PRIORITY_WORDS}.", command=DEFAULT_PRIORITY,
         ),
         Field(

@@ -11,7 +11,7 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 
 from mpstui.core.late import dataclass
-from mpstui.ui.box import lower_border, scroll_bar, upper_border
+from mpstui.ui.box import lower_border, scroll_bar, upper_border, wrapped
 from mpstui.ui.lines import Line, LineWidget, fit_line, merged, width_of
 from mpstui.ui.typeahead import opens
 
@@ -251,7 +251,7 @@ class Panel(LineWidget, Generic[Row], can_focus=True):
         body: list[Line] = [] if head is None else [fit_line(head, inner)]
         body += self._visible(range(self._top, min(self._top + visible, len(self.rows))), inner)
         if not self.rows and (said := NOT_FOUND if self.hides_all else self.empty()):
-            body.append(fit_line((("  " + said, "dim"),), inner))
+            body += [fit_line(line, inner) for line in wrapped(said, inner, "dim", indent="  ")]
         body += [_blank(inner)] * (room - len(body))
         track = scroll_bar(room, len(self.rows), visible, self._top, head=head is not None)
         return self._in_frame(body, track, width, height) if self._framed else self._beside_track(body[:room], track)
@@ -304,7 +304,12 @@ class Panel(LineWidget, Generic[Row], can_focus=True):
         if index != self._index:
             return None
         within = self.has_focus_within
-        return "cursor" if within else "cursor-blur" if self.KIND == "client" else None
+        return "cursor" if within else "cursor-blur" if self.marks_cursor else None
+
+    @property
+    def marks_cursor(self) -> bool:
+        """Whether it is seen also while the keys are for something else."""
+        return self.KIND == "client"
 
     def _decorated(self, index: int, inner: int) -> list[Line]:
         lines, band = self.row_lines(self.rows[index], inner), self._band(index)

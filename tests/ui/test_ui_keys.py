@@ -428,6 +428,8 @@ async def test_a_field_that_does_not_exist_is_said_and_what_may_stand_there() ->
         await press(pilot, "f", *"mem>abc", "enter")
         assert [each.title for each in app._notifications] == ["Find"]
         assert app.focused is not app.overview.clients
+        await press(pilot, "escape", "escape", "slash", *"bad:xy")
+        assert "no field “bad”; fields: cmd, container, gpu, mem, pid, server, state," in " ".join(text_of(app).split())
 
 
 @pytest.mark.parametrize("keys", [("question_mark",), ("E", "question_mark")], ids=str)

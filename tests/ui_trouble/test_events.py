@@ -130,7 +130,12 @@ async def test_this_client_and_how_far_back_by_one_key_each() -> None:
 async def test_search_goes_from_one_to_the_next_and_marks_it() -> None:
     app = trouble_app(with_events())
     async with app.run_test(size=SIZE) as pilot:
-        await pilot.press("E", "f", *"connected", "enter")
+        await pilot.press("E", "f", *"connected")
+        (row,) = [line for line in text_of(app).splitlines() if "▹" in line]
+        assert "3001" in row, "marked while it is typed, and not in colour alone"
+        count = len(app.screen.timeline._hits)
+        assert f"f connected  {count} of {count} " in text_of(app), "the newest"
+        await pilot.press("enter")
         at = app.screen.timeline.cursor_row
         assert (at.kind, at.pid) == ("client_connected", 3001)
         await pilot.press("n")
@@ -141,6 +146,17 @@ async def test_search_goes_from_one_to_the_next_and_marks_it() -> None:
         assert any(name.startswith("chosen") for line in app.screen.timeline._lines for _, name in line)
         await pilot.press("f", *"zzz", "enter")
         assert any("no event shown has" in note.message for note in app._notifications)
+        assert "f zzz  none" in text_of(app)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 48)])
+async def test_a_filter_that_is_not_understood_is_told_whole(size) -> None:
+    app = trouble_app(with_events())
+    async with app.run_test(size=size) as pilot:
+        await pilot.press("E", "slash", *"bad:xy")
+        text = " ".join(text_of(app).replace("│", " ").split())
+        assert "✕ not understood" in text
+        assert "no field “bad”; fields: client, cmd, gpu, kind, pid, server, severity, since, until, user …" in text
 
 
 async def test_it_follows_until_the_user_moves_up_and_counts_what_is_new() -> None:

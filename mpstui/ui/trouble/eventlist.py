@@ -12,6 +12,7 @@ from textual.message import Message
 
 from mpstui.core.late import dataclass
 from mpstui.core.model import Daemon, Event, EventKind, Snapshot
+from mpstui.core.text import UNKNOWN
 from mpstui.fields import EVENT, Field, Shown, View
 from mpstui.ui.lines import Line, Span, justify
 from mpstui.ui.panel import Panel
@@ -36,6 +37,12 @@ class EventList(EventsPanel):
         super().__init__(id=id)
         self.follows = True
         self.needle = ""
+        self.complaint = ""
+        """What of the filter is not understood."""
+        self._hits: dict[Hashable, int] = {}
+        """The places of those with what is looked for."""
+        self._anchor: Hashable = None
+        """Where the search began; None at the end of a list that follows."""
         self.said: Line = ()
         """What stands behind its title."""
         self._unseen = 0
@@ -64,6 +71,11 @@ class EventList(EventsPanel):
             new = next((n for n, event in enumerate(reversed(events)) if self.key(event) == last), 0)
             self._unseen += new
         self.set_rows(events)
+        self._count_hits()
+
+    def _count_hits(self) -> None:
+        low = self.needle.lower()
+        self._hits = {self.key(e): n for n, e in enumerate(self.rows) if low in self.shown(e).lower()} if low else {}
 
     def stamp(self, row: Event, width: int) -> Hashable:
         """A row is drawn again when what is looked for changes, too."""
@@ -79,10 +91,22 @@ class EventList(EventsPanel):
         return super()._lay(width)
 
     def empty(self) -> str:
-        return "no event passes the filter"
+        return f"Esc clears the filter: {self.complaint}" if self.complaint else "no event passes the filter"
+
+    @property
+    def marks_cursor(self) -> bool:
+        """What is found is marked while its text is typed."""
+        return bool(self.needle)
 
     def title(self) -> Line:
-        return (("Events", "title"), (f" {len(self.rows)}", "dim"), *self.said)
+        sought: Line = ()
+        if self.needle:
+            at = list(self._hits).index(self._cursor) + 1 if self._cursor in self._hits else UNKNOWN
+            sought = (
+                (f"  f {self.needle}", "accent"),
+                (f"  {at} of {len(self._hits)}" if self._hits else "  none", "dim"),
+            )
+        return (("Events", "title"), (f" {len(self.rows)}", "dim"), *self.said, *sought)
 
     def corner(self) -> Line:
         if self.follows:
@@ -128,15 +152,36 @@ class EventList(EventsPanel):
         if index is not None:
             self.move_to(index)
 
-    def seek(self, step: int) -> bool:
-        """To the next (1) or previous (-1) event with what is looked for; False where there is none."""
-        count = len(self.rows)
-        for number in range(1, count + 1):
-            index = (self._index + step * number) % count
-            if self.needle.lower() in self.shown(self.rows[index]).lower():
-                self.move_to(index)
-                return True
-        return False
+    @property
+    def found(self) -> int:
+        """How many events have what is looked for."""
+        return len(self._hits)
+
+    def begin_search(self) -> None:
+        """What is looked for is looked for from here on."""
+        self._anchor = None if self.follows else self._cursor
+
+    def find(self, text: str) -> None:
+        """The newest with this text, from where the search began backwards, gets the cursor."""
+        self.needle = text
+        self._count_hits()
+        if self.needle and self._anchor is None:
+            self.action_edge(1)
+        elif self.needle:
+            self.go_to(self._anchor)
+        self.seek(-1, here=True)
+        self.repaint()
+
+    def seek(self, step: int, *, here: bool = False) -> bool:
+        """To the next (1) or previous (-1) event with what is looked for, round the end too; False where there is none.
+        ``here``: the one under the cursor counts."""
+        places = list(self._hits.values())
+        if not places:
+            return False
+        before = [place for place in places if place < self._index + here]
+        after = [place for place in places if place > self._index - here]
+        self.move_to((before or places)[-1] if step < 0 else (after or places)[0])
+        return True
 
 
 def marked(text: str, style: str, needle: str) -> Line:

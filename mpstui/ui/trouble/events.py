@@ -145,10 +145,9 @@ class EventsScreen(ListScreen):
         note: list[tuple[str, str]] = [(f" of {len(known)}", "dim")]
         if chosen:
             note.append((f"  / {chosen.text}", "accent"))
-        if complaint := chosen.complaint():
-            note.append((f"  ✕ {complaint}", "bad"))
-        if panel.needle:
-            note.append((f"  f {panel.needle}", "accent"))
+        panel.complaint = chosen.complaint()
+        if panel.complaint:
+            note.append(("  ✕ not understood" if not passing else f"  ✕ {panel.complaint}", "bad"))
         if self._reading:
             note.append(("  reading the logs …", "warn"))
         panel.said = tuple(note)
@@ -221,17 +220,17 @@ class EventsScreen(ListScreen):
         """Open the line of the search."""
         self.search.display = True
         self.search.focus()
+        self.timeline.begin_search()
 
     @on(Input.Changed, "#search")
     def _search_changed(self, message: Input.Changed) -> None:
-        self.timeline.needle = message.value.strip()
-        self._sift()
+        self.timeline.find(message.value.strip())
         self.show_text()
 
     @on(Input.Submitted, "#search")
     def _sought(self) -> None:
-        if self.timeline.needle:
-            self.action_seek(-1)
+        if self.timeline.needle and not self.timeline.found:
+            self._none_found()
 
     def _set_filter(self, text: str) -> None:
         now = self.snapshot.time if self.snapshot else time.time()
@@ -260,8 +259,11 @@ class EventsScreen(ListScreen):
 
     def action_seek(self, step: int) -> None:
         if self.timeline.needle and not self.timeline.seek(step):
-            self.app.notify(f"no event shown has {self.timeline.needle}", title="Search", markup=False, timeout=3)
+            self._none_found()
         self.show_text()
+
+    def _none_found(self) -> None:
+        self.app.notify(f"no event shown has {self.timeline.needle}", title="Search", markup=False, timeout=3)
 
     def action_trouble(self) -> None:
         """From all but noise to trouble alone, to everything, and back."""
