@@ -53,7 +53,7 @@ def from_status(facts: Facts) -> Iterator[Finding]:
         yield from (_finding(check, problem) for problem in found)
         if not found:
             why = _not_known(check, facts.snapshot)
-            yield Finding(check, "unknown", "node", why) if why else Finding(check, "ok", "node", well)
+            yield Finding(check, "unknown", "node", why) if why else Finding(check, "ok", "node", well, codes=codes)
 
 
 def past_faults(times: Sequence[float], logs: str) -> Iterator[Finding]:
@@ -364,7 +364,8 @@ def one_daemon_a_device(facts: Facts) -> Iterator[Finding]:
 
 
 def _finding(check: str, problem: Problem) -> Finding:
-    return Finding(check, _VERDICT[problem.severity], problem.subject, problem.text, problem.remedy)
+    verdict = _VERDICT[problem.severity]
+    return Finding(check, verdict, problem.subject, problem.text, problem.remedy, (problem.code,))
 
 
 def _named(daemon: Daemon, uids: set[int | None] | set[int]) -> str:

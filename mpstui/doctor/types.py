@@ -29,6 +29,8 @@ class Finding:
     """What was seen, one sentence."""
     remedy: str = ""
     """What to do; empty where nothing is to be done."""
+    codes: tuple[str, ...] = ()
+    """Of the problems of the status that it tells of, or that it says are not there."""
 
 
 def worst(findings: Sequence[Finding]) -> Verdict:

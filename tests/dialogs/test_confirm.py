@@ -162,6 +162,7 @@ async def test_progress_and_each_clients_end_are_shown_and_it_cannot_be_done_twi
         assert "4013 had ended by itself" in text_of(host)
         assert host.focused is host.screen.query_one("#cancel")
         assert host.screen.query_one("#cancel", Push).text == "Close"
+        assert text_of(host).splitlines()[-1].split()[:4] == ["Enter", "Close", "Esc", "close"]
         host.screen.update_snapshot(node())
         host.screen.on_button_pressed(Button.Pressed(host.screen.query_one("#apply")))
         await pilot.press("tab", "enter")

@@ -12,6 +12,7 @@ from ui.snapshots import GIB, GPU0, GPU1, PIPE, client, no_daemon, unhealthy
 
 from mpstui.ui.dialogs import DetailsScreen, HelpScreen
 from mpstui.ui.overview import Overview
+from mpstui.ui.plan.bars import stacked
 from mpstui.ui.plan.screen import PlanScreen
 
 from .fakes import (
@@ -95,6 +96,24 @@ async def test_bars_move_by_the_step_and_numbers_follow_at_once(size) -> None:
         assert plan_of(app).shares[0].memory > plan_of(app).shares[1].memory
         await press(pilot, "plus", "minus", "minus")
         assert sms(app) == [60, 62]
+
+
+@pytest.mark.parametrize(
+    ("values", "total", "drawn"),
+    [
+        ((10, 10), 20, "1▆▆▆▆▆▆▆▆▆2▆▆▆▆▆▆▆▆▆"),
+        ((14, 2, 2, 2), 40, "1▆▆▆▆▆▆2…4▁▁▁▁▁▁▁▁▁▁"),
+        ((14, 2, 2), 40, "1▆▆▆▆▆▆2…▁▁▁▁▁▁▁▁▁▁▁"),
+        ((2, 2, 16), 40, "1…3▆▆▆▆▆▆▆▁▁▁▁▁▁▁▁▁▁"),
+        ((2, 16), 40, "1▆2▆▆▆▆▆▆▁▁▁▁▁▁▁▁▁▁▁"),
+        ((1,) * 20, 20, "1……………………………………………………20"),
+    ],
+)
+def test_numbers_of_narrow_parts_never_read_as_another_one(values, total, drawn) -> None:
+    line = "".join(text for text, _ in stacked(values, total, 20, "meter"))
+    assert line[:19] == drawn[:19]
+    assert len(line) == 20
+    assert not set(re.findall(r"\d+", line)) - {str(n + 1) for n in range(len(values))}
 
 
 async def test_tab_goes_round_and_the_hints_follow() -> None:

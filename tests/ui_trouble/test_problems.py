@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import pytest
 
 from mpstui.core.model import Problem
+from mpstui.doctor.sharing import from_status
 from mpstui.ui.screens import ListScreen
 from mpstui.ui.trouble.problems import ProblemsScreen, items_of
 from tests.ui.screen import text_of, until
@@ -20,6 +24,17 @@ def test_the_worst_comes_first_and_nothing_is_told_twice() -> None:
     items = items_of(node(problems=(NEARLY, TOLD)), FINDINGS)
     assert [item.severity for item in items] == ["error", "warning", "warning", "unknown", "ok"]
     assert sum("the status has told" in item.text for item in items) == 1
+
+
+def test_what_the_status_tells_is_not_told_again_as_it_was_at_the_check_up() -> None:
+    before = Problem("error", "server_start", "/tmp/mps", "18 ended", "")
+    checked = tuple(from_status(SimpleNamespace(snapshot=node(problems=(before,)))))
+    now = replace(before, text="24 ended")
+    assert [i.text for i in items_of(node(problems=(now,)), checked) if i.severity == "error"] == ["24 ended"]
+    assert all(item.severity != "error" for item in items_of(node(), checked)), "it is over"
+    well = tuple(from_status(SimpleNamespace(snapshot=node())))
+    assert [i.text for i in items_of(node(), well) if i.code == "starting"] == ["no server is seen to fail to start"]
+    assert not [i for i in items_of(node(problems=(now,)), well) if i.code == "starting"], "it has begun since"
 
 
 async def test_the_list_opens_with_problems_and_fills_with_findings() -> None:

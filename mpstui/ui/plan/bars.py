@@ -223,18 +223,23 @@ def _spans(text: str, styles: Sequence[str]) -> Line:
 
 
 def stacked(values: Sequence[int | None], total: int, width: int, style: str) -> Line:
-    """Parts side by side, each begun by its number, so that they read without colour; ``┊`` where the device ends."""
+    """Parts side by side, each begun by its number, so that they read without colour; ``┊`` where the device ends. Of
+    parts that have room for their number alone the first and the last have one, ``2…5``: side by side they would read
+    as another number."""
     known = [value or 0 for value in values]
     whole = max(total, sum(known))
-    text, styles, done = "", [], 0
+    parts, done, ends = list[tuple[str, int]](), 0, 0
     for index, value in enumerate(known):
         done += value
-        cells = round(done / whole * width) - len(text)
-        if cells <= 0:
-            continue
-        number = str(index + 1)[:cells]
-        text += number + "▆" * (cells - len(number))
-        styles += ["bold"] * len(number) + [style] * (cells - len(number))
+        cells = round(done / whole * width) - ends
+        if cells > 0:
+            parts.append((str(index + 1), cells))
+            ends += cells
+    text, styles = "", []
+    for at, (number, cells) in enumerate(parts):
+        label = _begun(number, cells, text, last=at + 1 == len(parts))
+        text += label + "▆" * (cells - len(label))
+        styles += ["bold"] * len(label) + [style] * (cells - len(label))
     styles += ["track"] * (width - len(text))
     text += "▁" * (width - len(text))
     if whole > total:
@@ -242,3 +247,16 @@ def stacked(values: Sequence[int | None], total: int, width: int, style: str) ->
         text = text[:end] + "┊" + text[end + 1 :]
         styles[end] = "warn"
     return fit_line(_spans(text, styles), width)
+
+
+def _begun(number: str, cells: int, before: str, *, last: bool) -> str:
+    """How a part of so many cells begins behind these."""
+    if cells < len(number):
+        return "…"
+    if not before or before[-1] == "▆":
+        return number
+    if cells == len(number) and not last:
+        return "…" * cells
+    if before[-1] == "…":
+        return number
+    return f"▆{number}" if cells > len(number) else "…" * cells

@@ -57,13 +57,14 @@ class Item:
 
 
 def items_of(snapshot: Snapshot, findings: Sequence[Finding]) -> list[Item]:
-    """Problems as they are now, then findings; a finding that a problem tells already is left out. The worst first."""
+    """Problems as they are now, then findings. The worst first. A finding about the problems of the status is that of
+    the moment of the check-up: they tell it themselves, in their words of now, or it is over."""
     items = [Item(p.severity, p.code, p.subject, p.text, p.remedy, False) for p in snapshot.problems]
-    told = {(p.subject, p.text) for p in snapshot.problems}
+    told, codes = {(p.subject, p.text) for p in snapshot.problems}, {p.code for p in snapshot.problems}
     items += (
         Item(f.verdict, f.check, f.subject, f.evidence, f.remedy, True)
         for f in findings
-        if (f.subject, f.evidence) not in told
+        if (f.subject, f.evidence) not in told and not (codes & set(f.codes) if f.verdict == "ok" else f.codes)
     )
     return sorted(items, key=lambda item: (_RANK[item.severity], item.checked))
 
