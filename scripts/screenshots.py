@@ -214,12 +214,13 @@ LOAD = (
     View("load-presets", ("L", "right", "right"), settle=1),
     View("load-asked", ("L", "enter"), settle=1.5),
     View("load", ("L", "enter", "~Cancel", "tab", "enter", "~TFLOP/s"), page=USUAL, back=(), settle=10),
-    View("load-clients", ("tab",), settle=2, back=()),
+    View("load-clients", ("down",), settle=2, back=()),
     View("load-limit", ("l",), settle=1, back=("escape",)),
-    View("load-fault", ("J",), settle=1, back=("escape",)),
     View("load-overview", ("escape",), settle=3, back=()),
     View("load-leave", ("q",), settle=1, back=()),
 )
+LOAD_FAULT = (View("load-fault", ("L", "left", "enter", "~TFLOP/s", "J", "~error 700"), settle=2, back=()),)
+"""On a daemon of its own, as its preset has it: the next size has a node as the first one."""
 REPLAY = (
     View("replay"),
     View("replay-fault", ("<", "<", "<", "<"), settle=1, back=(), page=USUAL),
@@ -337,6 +338,7 @@ PLACES = (
     Place("static", STATIC, ("--static",)),
     Place("v3", V3, ("--protocol", "3")),
     Place("load", LOAD),
+    Place("load-fault", LOAD_FAULT),
     Place("read-only", (View("read-only"), View("read-only-refused", ("K",))), command=("--read-only",)),
     Place("replay", REPLAY, None, ("replay", str(ROOT / "docs" / "recordings" / "fault.mps"), "--speed", "0")),
     Place("fleet", FLEET, None, ("fleet",), ready="nodes"),

@@ -220,6 +220,15 @@ def test_what_is_known_is_shown_whatever_the_driver_has() -> None:
     assert "1.0 GiB" in LIMIT["pinned_mem_limits"].text(limit, view)
 
 
+@pytest.mark.parametrize("ordinals", [{}, {"0": "GPU-a"}])
+def test_on_which_gpu_a_limit_is_is_not_known_without_a_command_and_that_is_said(ordinals) -> None:
+    old = replace(daemon(), lacks=frozenset({"device_query"}), driver="535.261.03", ordinals=ordinals)
+    limited = client(0, pinned_mem_limits={"0": GIB}, limit_source={"pinned_mem_limits": "server"})
+    (fact,) = CLIENT["pinned_mem_limits"].facts(limited, View.of(rich(daemons=(old,)), old))
+    reason = "; on which GPU is not known: device_query is not in driver 535"
+    assert fact.text == f"set by server{'' if ordinals else reason}"
+
+
 def test_without_the_driver_s_number_it_is_this_driver() -> None:
     old = replace(daemon(), lacks=frozenset({"ps"}))
     assert (old.lacking("ps"), old.lacking("get_server_list")) == ("not in this driver", None)

@@ -91,7 +91,9 @@ def effective(
     percentage = _lower(at_connect.percentage, own)
     if percentage is not None:
         source["active_thread_percentage"] = "server" if percentage == at_connect.percentage else "client"
-    served = _of_devices(by_ordinal(at_connect.memory, ordinals), numbers)
+    sizes = by_ordinal(at_connect.memory, ordinals)
+    known = known and ordinals.keys() >= sizes.keys()  # of which GPU they are is not told before driver 580
+    served = _of_devices(sizes, numbers)
     memory = lower_sizes(served, own_sizes)
     if memory:
         source["pinned_mem_limits"] = "server" if memory == served else "client"

@@ -48,6 +48,7 @@ from mpstui.core.text import (
 from mpstui.core.where import KINDS, Kind
 from mpstui.fields.common import (
     DEFAULT_PRIORITY,
+    DEVICE_QUERY,
     MEMORY_LIMIT,
     age_cell,
     gpu_name,
@@ -237,7 +238,11 @@ def _unlimited(client: Client) -> str:
 
 def _memory_limit_facts(client: Client, view: View) -> Iterable[Fact]:
     by = client.limit_source.get("pinned_mem_limits")
-    return (Fact("memory limit", f"set by {by}" if by is not None else _unlimited(client)),)
+    text = f"set by {by}" if by is not None else _unlimited(client)
+    daemon = view.daemon if client.pinned_mem_limits else None
+    if daemon is not None and not daemon.ordinals and (why := daemon.lacking(DEVICE_QUERY)):
+        text += f"; on which GPU is not known: {DEVICE_QUERY} is {why}"
+    return (Fact("memory limit", text),)
 
 
 def _outdated_facts(client: Client, view: View) -> Iterable[Fact]:

@@ -25,6 +25,7 @@ from mpstui.core.v3 import DEFAULT
 from mpstui.core.where import KINDS
 from mpstui.fields.rows import Fact, View, clock_text
 
+DEVICE_QUERY: Final = "device_query"
 MEMORY_LIMIT: Final = "get_device_pinned_mem_limit"
 DEFAULT_PRIORITY: Final = "get_default_client_priority"
 NO_EFFECT: Final = "no effect"

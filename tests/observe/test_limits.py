@@ -133,6 +133,15 @@ def test_of_a_client_whose_devices_are_not_understood_nothing_is_known_to_be_non
     assert not effective(then, then, DEVICES, {DEVICES_VARIABLE: "MIG-x"}).memory_known
 
 
+def test_without_the_servers_devices_it_is_not_known_whose_the_servers_limit_is() -> None:
+    """Driver 535 has no device_query: a limit of device 0 was taken for no limit."""
+    then = limits(100.0, d0=4 * GIB)
+    told = effective(then, then, {}, {})
+    assert (told.memory, told.memory_known) == ({"0": 4 * GIB}, False), "by its number, and of which GPU is not known"
+    assert effective(limits(100.0), then, {}, {}).memory_known, "it has none, whichever device is which"
+    assert effective(then, then, DEVICES, {}).memory_known
+
+
 def test_without_the_servers_devices_it_is_not_known_what_the_variable_limits() -> None:
     then = LimitsInForce(100.0, memory_known=True)
     told = effective(then, then, {}, {MEMORY_VARIABLE: "0=1G"})
