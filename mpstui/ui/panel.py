@@ -251,7 +251,8 @@ class Panel(LineWidget, Generic[Row], can_focus=True):
         body: list[Line] = [] if head is None else [fit_line(head, inner)]
         body += self._visible(range(self._top, min(self._top + visible, len(self.rows))), inner)
         if not self.rows and (said := NOT_FOUND if self.hides_all else self.empty()):
-            body += [fit_line(line, inner) for line in wrapped(said, inner, "dim", indent="  ")]
+            text = wrapped(said, inner, "dim", indent="  ")[: room - len(body)]
+            body += [fit_line(line, inner) for line in text]
         body += [_blank(inner)] * (room - len(body))
         track = scroll_bar(room, len(self.rows), visible, self._top, head=head is not None)
         return self._in_frame(body, track, width, height) if self._framed else self._beside_track(body[:room], track)
