@@ -87,6 +87,17 @@ def no_readings(detail: str) -> str:
     return detail.removeprefix("no device readings: ")
 
 
+def sm_count_text(count: int, estimated: bool, between: str = "") -> str:
+    """``32 SM``, ``≈32 SM``; ``between`` stands behind the mark of an estimate."""
+    return f"{'≈' + between if estimated else ''}{count} SM"
+
+
+def each_sm_text(percentage: float | None, devices: Iterable[Device]) -> str:
+    """SMs that a percentage comes to; where the devices differ, each one's: ``32 SM / ≈26 SM``."""
+    shares = [share for device in devices if (share := sm_share(percentage, device))]
+    return " / ".join(dict.fromkeys(sm_count_text(share.count, share.estimated) for share in shares))
+
+
 def sm_text(percentage: float | None, devices: Iterable[Device]) -> str:
     """SMs that a percentage comes to, ``32 SM``; ``≈`` where the rounding of the device is not measured (fact 22)."""
     shares = {share for device in devices if (share := sm_share(percentage, device))}

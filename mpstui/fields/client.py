@@ -24,6 +24,7 @@ from mpstui.core.cells import (
     memory_of,
     meter,
     on_device,
+    sm_count_text,
     state_mark,
     threads_text,
 )
@@ -121,9 +122,7 @@ def _added(of: Callable[[Client], float | None]) -> Callable[[Group], tuple[floa
 
 def _sms(client: Client, between: str) -> str:
     """``≈ 32 SM``; with ``between`` after the mark of an estimate."""
-    return (
-        "" if client.sm_count is None else f"{'≈' + between if client.sm_count_estimated else ''}{client.sm_count} SM"
-    )
+    return "" if client.sm_count is None else sm_count_text(client.sm_count, client.sm_count_estimated, between)
 
 
 def _state_cell(client: Client, view: View, cells: int) -> Line:

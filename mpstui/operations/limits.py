@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final, Generic, TypeVar
 from mpstui.control.answer import Answer, Outcome
 from mpstui.control.protocol import ControlProtocol
 from mpstui.control.wire import Question
-from mpstui.core.cells import client_line
+from mpstui.core.cells import client_line, each_sm_text
 from mpstui.core.late import pattern
 from mpstui.core.model import Daemon, Device, ProcessKey, Server, Snapshot
 from mpstui.core.partition import sm_share
@@ -467,9 +467,7 @@ def _limits_read(of: Server | Daemon) -> bool:
 
 def _share(value: float | None, devices: Sequence[Device]) -> str:
     """``25 %  32 SM``; where the devices differ, each one's SMs."""
-    shares = [share for device in devices if (share := sm_share(value, device))]
-    counts = dict.fromkeys(f"{'≈' if share.estimated else ''}{share.count} SM" for share in shares)
-    return "  ".join([format_percentage(value), " / ".join(counts)]).rstrip()
+    return "  ".join([format_percentage(value), each_sm_text(value, devices)]).rstrip()
 
 
 def _devices(daemon: Daemon, snapshot: Snapshot) -> tuple[Device, ...]:

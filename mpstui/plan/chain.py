@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Literal
 
+from mpstui.core.cells import each_sm_text, sm_count_text
 from mpstui.core.late import dataclass
 from mpstui.core.limits import in_doubt, own_memory, own_numbers, own_percentage
 from mpstui.core.model import (
@@ -17,7 +18,6 @@ from mpstui.core.model import (
     Device,
     Event,
 )
-from mpstui.core.partition import sm_share
 from mpstui.core.text import PRIORITIES, UNKNOWN, format_percentage, format_size, printable
 
 Limit = Literal["active_thread_percentage", "sm_count", "pinned_mem_limit", "client_priority"]
@@ -168,16 +168,15 @@ def _memory(client: Client, ordinal: str, links: tuple[Link, ...]) -> Chain:
 def _count(client: Client) -> str:
     if client.sm_count is None:
         return UNKNOWN
-    return f"{'≈' if client.sm_count_estimated else ''}{client.sm_count} SM"
+    return sm_count_text(client.sm_count, client.sm_count_estimated)
 
 
 def _sms(client: Client, devices: Iterable[Device]) -> Chain:
-    shares = [s for d in devices if (s := sm_share(client.active_thread_percentage, d))]
-    comes_to = " / ".join(dict.fromkeys(f"{'≈' if share.estimated else ''}{share.count} SM" for share in shares))
-    effective = _count(client)
+    comes_to = each_sm_text(client.active_thread_percentage, devices) or UNKNOWN
+    effective = comes_to if client.sm_count is None else _count(client)
     # A context's affinity is the program's own secret: nothing outside shows it.
-    links = (Link("percentage of the device", comes_to or UNKNOWN), Link("execution affinity", UNKNOWN))
-    return Chain("sm_count", effective if effective != UNKNOWN else comes_to or UNKNOWN, links)
+    links = (Link("percentage of the device", comes_to), Link("execution affinity", UNKNOWN))
+    return Chain("sm_count", effective, links)
 
 
 class _History:

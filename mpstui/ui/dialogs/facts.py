@@ -5,7 +5,6 @@ The rows are those of the table of fields; where a client's limits come from and
 
 from __future__ import annotations
 
-import time
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
@@ -17,6 +16,8 @@ from mpstui.ui.dialogs.widgets import DetailRow, Heading
 
 Rows = list[DetailRow | Heading]
 LAST_EVENTS = 8
+_CLOCK = 10
+"""Cells in which a time is told to the second."""
 _STYLES = {"good": "$text-success", "warn": "$text-warning", "bad": "$text-error"}
 
 
@@ -122,7 +123,7 @@ def _last_events(view: View, events: Sequence[Event]) -> Rows:
     shown = events[-LAST_EVENTS:]
     widest = max((len(event.kind) for event in shown), default=0)
     for event in shown:
-        clock = UNKNOWN if event.time is None else time.strftime("%H:%M:%S", time.localtime(event.time))
         what = with_indices(event.sentence(most=0) or event.raw, view.indices)
-        rows.append(DetailRow(clock, f"{event.kind.replace('_', ' '):{widest}}  {what}"))
+        clock, kind = ("".join(text for text, _ in EVENT[name].cell(event, view, _CLOCK)) for name in ("time", "kind"))
+        rows.append(DetailRow(clock, f"{kind:{widest}}  {what}"))
     return rows if len(rows) > 2 else [*rows, DetailRow("", "none seen")]
