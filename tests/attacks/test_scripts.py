@@ -63,15 +63,17 @@ def nothing(path: Path) -> None:
     path.unlink(missing_ok=True)
 
 
+EVIL = Path(f"/tmp/mpstui-evil-{os.getpid()}")
+"""Other runs of the tests on this machine have their own."""
 FORGED = {
     "a way out": holding("../tmp/evil"),
-    "a way to a FIFO": holding("../tmp/mpstui-evil"),
+    "a way to a FIFO": holding(f"..{EVIL}"),
     "all": holding("-1"),
     "one": holding("1"),
     "a process group": holding("-2\n"),
     "a huge number": holding("9" * 400),
     "a huge file": holding(b"7" * (1 << 20)),
-    "a command": holding("$(touch /tmp/mpstui-evil-made) `id`; kill 1\n"),
+    "a command": holding(f"$(touch {EVIL}-made) `id`; kill 1\n"),
     "bytes": holding(b"\x00\xff\x1b[31m\n12\n"),
     "lines": holding("\n".join(str(pid) for pid in range(1, 200))),
     "itself": holding("self"),
@@ -88,21 +90,20 @@ FORGED = {
 def test_an_epilog_goes_by_no_pid_file(place: Path, kind: UnitKind, forged: Callable[[Path], None]) -> None:
     spec = DaemonSpec(place / "pipe", place / "log", ("GPU-1",), multi_user=True)
     text = unit_text(kind, (spec,)).replace('$(basename "$0")', '$(basename "$PART")')
-    evil = Path("/tmp/mpstui-evil")
-    evil.mkdir(exist_ok=True)
+    EVIL.mkdir(exist_ok=True)
     try:
-        if not (evil / "cmdline").exists():
-            os.mkfifo(evil / "cmdline")
+        if not (EVIL / "cmdline").exists():
+            os.mkfifo(EVIL / "cmdline")
         assert run_part(place, text, "prologue", PART="prologue").returncode == 0
         assert daemons_below(place)
         forged(spec.pipe_dir / PID_FILE)
         done = run_part(place, text, "epilogue", PART="epilogue")
         assert (done.returncode, done.stdout) == (0, "")
         assert not daemons_below(place)
-        assert not Path("/tmp/mpstui-evil-made").exists()
+        assert not Path(f"{EVIL}-made").exists()
         discover((spec.pipe_dir,))  # does not hang either
     finally:
-        shutil.rmtree(evil, ignore_errors=True)
+        shutil.rmtree(EVIL, ignore_errors=True)
 
 
 POSE = """

@@ -7,6 +7,7 @@ terminal until a condition holds or a deadline passes, so that the program never
 from __future__ import annotations
 
 import codecs
+import contextlib
 import fcntl
 import os
 import pty
@@ -30,6 +31,8 @@ from wcwidth import wcwidth
 COLUMNS, LINES = 160, 48
 DEADLINE = 120.0
 """Seconds after which something that should have happened is taken not to."""
+_AGAIN = 10.0
+"""Seconds after which a key is pressed again that may have come at a wrong moment."""
 TAG = "PTY_TERMINAL_TAG"
 """Environment variable by which what a program leaves behind is found, whoever its parent is by then."""
 KEYS = {
@@ -266,6 +269,16 @@ class Terminal:
                 state = "running" if self.process.poll() is None else f"ended with {self.process.returncode}"
                 raise Timeout(f"not on the screen within {deadline} s: {name!r}; the program is {state}\n{self.text}")
             self.read(min(left, 0.05))
+
+    def insist(self, key: str, what: str) -> None:
+        """Press a key until that is on the screen: it does nothing, and says so, where what is on the screen has just
+        changed by itself, as clients come and go. Raises Timeout."""
+        for _ in range(int(DEADLINE / _AGAIN)):
+            self.key(key)
+            with contextlib.suppress(Timeout):
+                self.wait_for(what, _AGAIN)
+                return
+        self.wait_for(what)
 
     def _holds(self, what: str | re.Pattern[str] | Callable[[Terminal], object]) -> bool:
         if isinstance(what, str):

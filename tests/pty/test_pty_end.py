@@ -100,8 +100,7 @@ def test_ctrl_z_stops_the_job_and_fg_brings_the_whole_screen_back(node: Node) ->
     shell = ["bash", "-c", 'set -m; sh -c \'"$@"; exit $?\' sh "$@"; echo stopped $?; read x; fg; echo ended $?', "sh"]
     with Terminal([*shell, *MPSTUI, "--pipe-dir", str(node.pipe_dir)]) as terminal:
         terminal.wait_for(WHOLE)
-        terminal.key("t")
-        terminal.wait_for("Cancel")
+        terminal.insist("t", "Cancel")
         terminal.key("ctrl+z")
         terminal.wait_for("stopped 147")
         assert_restored(terminal)

@@ -30,12 +30,11 @@ MARK = "\x1b]7777;ten\x07"
 class Ticking(FakeCollector):
     """A new snapshot ten times a second; what changes in it depends on the mode. A mark behind each ten of them.
 
-    Where all rows change, the next one comes a tenth of a second after the last one is painted: where that takes longer
-    than the tenth, the program would have something to do at every moment, and keys would never be handed on.
+    The next one comes when there was a moment with nothing to do since the last: where a busy machine takes longer than
+    a tenth of a second for one, keys, which wait for such a moment, would never be handed on.
     """
 
     mark: Callable[[], None]
-    after_painting: Callable[[Callable[[], None]], object]
 
     def __init__(self, mode: str) -> None:
         super().__init__(one_daemon())
@@ -54,13 +53,9 @@ class Ticking(FakeCollector):
         while True:
             await asyncio.sleep(0.1)
             number += 1
-            if self._mode == "rows":
-                painted = asyncio.Event()
-                self.push(changed(one_daemon(), number))
-                self.after_painting(painted.set)
-                await painted.wait()
-            else:
-                self.push(one_daemon())
+            self.push(changed(one_daemon(), number) if self._mode == "rows" else one_daemon())
+            while asyncio.get_running_loop()._ready:  # noqa: ASYNC110 - of a moment without anything nobody tells
+                await asyncio.sleep(0.005)
             if number % 10 == 0:
                 self.mark()
 
@@ -102,7 +97,6 @@ def main(mode: str, terminal: str = "") -> int:
     typeahead.PATIENCE = 120.0  # a screen that a busy machine opens late has not failed to open
     app = make_app(None)
     app.collector = Ticking(mode)
-    app.collector.after_painting = app.call_after_refresh
 
     def mark() -> None:
         app._driver.write(MARK)
