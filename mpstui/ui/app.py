@@ -22,7 +22,8 @@ from textual.screen import Screen
 from textual.theme import Theme
 
 from mpstui.core.activity import ActivityLook
-from mpstui.core.model import ProcessKey, Server, Snapshot
+from mpstui.core.model import Daemon, ProcessKey, Server, Snapshot
+from mpstui.core.trust import Meant
 from mpstui.operations.operation import Operation
 from mpstui.ui.contract import Collector, Memory, Runner, TimeMachine
 from mpstui.ui.diff import ScreenDiff
@@ -61,6 +62,11 @@ _PASSING = 10
 def _must_be_read(options: Mapping[str, Any]) -> bool:
     """Of a notification, by how it was told."""
     return options.get("severity", "information") != "information" or (options.get("timeout") or 0) > _PASSING
+
+
+def _server_of(request: Request, daemon: Daemon) -> ProcessKey | None:
+    found = daemon.find_server(request.server_pid) if request.server_pid is not None else None
+    return found.key if found is not None else None
 
 
 class NewSnapshot(Message):
@@ -145,7 +151,7 @@ class MpsTuiApp(TypedApp[int]):
         self.mouse = True
         """Whether clicks are wanted. Before the start: as the user has said."""
         self.load: LoadSession | None = None
-        self._way_back: tuple[Request, ProcessKey | None] | None = None
+        self._way_back: tuple[Request, Daemon] | None = None
         self._diff = ScreenDiff()
         self.typeahead = Typeahead(self, lambda: self.overview.knows)
         self._paused_at: float | None = None
@@ -471,17 +477,22 @@ class MpsTuiApp(TypedApp[int]):
 
     @property
     def can_take_back(self) -> bool:
-        """Whether something was changed of which it is known what was before."""
-        return self._way_back is not None
+        """Whether something was changed of which it is known what was before, and it is still there."""
+        return self._way_back is not None and self._no_way_back(*self._way_back) is None
 
-    def keep_way_back(self, back: Request) -> None:
-        """What takes the last change back."""
-        self._way_back = back, self._server_of(back)
+    def keep_way_back(self, back: Request, daemon: Daemon) -> None:
+        """What takes the last change back, on that ``daemon``, as it was before, and no other."""
+        self._way_back = back, daemon
 
-    def _server_of(self, request: Request) -> ProcessKey | None:
-        daemon = self.snapshot.daemon(request.pipe_dir) if self.snapshot is not None else None
-        found = daemon.find_server(request.server_pid) if daemon is not None and request.server_pid else None
-        return found.key if found is not None else None
+    def _no_way_back(self, back: Request, then: Daemon) -> str | None:
+        """Why what was changed is not there any more, as a clause."""
+        now = self.snapshot.daemon(back.pipe_dir) if self.snapshot is not None else None
+        meant = Meant(back.pipe_dir, then.speaker)
+        if now is None or not now.runs or now.key != then.key or meant.why_not(now.speaker) is not None:
+            return "the daemon that was changed is not there any more, nor what was set"
+        if back.server_pid is not None and _server_of(back, now) != _server_of(back, then):
+            return f"server {back.server_pid} has ended, and its limits with it"
+        return None
 
     def take_back(self) -> None:
         """Ask for what was before the last change: a change of its own."""
@@ -491,18 +502,17 @@ class MpsTuiApp(TypedApp[int]):
         if self._stays_in_past("Take back") or self.snapshot is None:
             return
         if self._way_back is None:
-            text = "nothing was changed here that can be taken back"
-            self.notify(text, title="Take back", severity="warning", markup=False)
+            why: str | None = "nothing was changed here that can be taken back"
+        else:
+            why = self._no_way_back(*self._way_back)
+        if why is not None or self._way_back is None:
+            self.notify(why or "", title="Take back", severity="warning", markup=False)
             return
-        back, server = self._way_back
-        if back.server_pid is not None and self._server_of(back) != server:
-            text = f"server {back.server_pid} has ended, and its limits with it"
-            self.notify(text, title="Take back", severity="warning", markup=False)
-            return
+        back, then = self._way_back
         action = operation(back.action)
         # The value of a limit stands in its field, where it can be seen and typed over.
         more: dict[str, Any] = {"value": back.value} if action.said_value(back) else {"asked": back}
-        shown, where = self.snapshot, back.pipe_dir
+        shown, where, server = self.snapshot, back.pipe_dir, _server_of(back, then)
         self.push_screen(open_action(self.runner, action, where, shown, server=server, device=back.device, **more))
 
     def open_trouble(self, name: str, pipe_dir: Path | None, identity: object) -> None:

@@ -11,6 +11,8 @@ from textual.pilot import Pilot
 
 from mpstui.core import condition
 from mpstui.core.model import ProcessKey, ServerFault, Snapshot
+from mpstui.core.trust import Speaker
+from mpstui.operations.types import Request
 from mpstui.ui.app import MpsTuiApp
 from mpstui.ui.dialogs import ChangeForm, DetailsScreen, HarmConfirm, HelpScreen
 from mpstui.ui.dialogs.commands import Palette
@@ -592,6 +594,44 @@ async def test_a_change_of_a_limit_is_taken_back_by_a_key_that_its_outcome_names
         await press(pilot, "Q")
         assert isinstance(app.screen, Overview)
         assert "server 1402 has ended, and its limits with it" in [each.message for each in app._notifications]
+        assert "Take back" not in text_of(app).splitlines()[-1], "the keys do not offer what is refused"
+
+
+@pytest.mark.parametrize(
+    "since",
+    [
+        {"key": ProcessKey(2001, 7)},
+        {"key": ProcessKey(1200, 7), "start_time": None},
+        {"key": None, "condition": condition.gone("", "")},
+        {"key": None},
+        {"speaker": Speaker(2001, "a daemon of mallory")},
+        {"speaker": Speaker(0, "root's daemon", (1, 2, 3, 4, 5, 6))},
+    ],
+    ids=["another", "same number", "gone", "nobody knows", "a stranger's", "other sockets"],
+)
+async def test_nothing_is_taken_back_on_another_daemon_of_that_directory(since: dict[str, object]) -> None:
+    """A default is the daemon's: whoever starts there next has its own."""
+    first = daemon(key=ProcessKey(1200, 6), speaker=Speaker(0, "root's daemon", (1, 2, 3, 4, 5, 5)))
+    app = make_app(rich(daemons=(first,)))
+    async with app.run_test(size=SIZE) as pilot:
+        back = Request("set_active_thread_percentage", PIPE, "50")
+        app.keep_way_back(back, first)
+        app.collector.push(rich(daemons=(replace(first, servers=()),)))
+        await pilot.pause()
+        await press(pilot, "Q")
+        assert isinstance(app.screen, ChangeForm), "without its server it is still the same daemon"
+        assert app.screen.request() == back
+        await press(pilot, "escape")
+        app.collector.push(rich(daemons=(replace(first, **since),)))
+        await pilot.pause()
+        assert "Take back" not in text_of(app).splitlines()[-1]
+        await press(pilot, "Q")
+        assert isinstance(app.screen, Overview)
+        text = "the daemon that was changed is not there any more, nor what was set"
+        assert text in [each.message for each in app._notifications]
+        app.collector.push(rich(daemons=()))
+        await press(pilot, "Q")
+        assert isinstance(app.screen, Overview)
 
 
 async def test_what_was_said_in_passing_does_not_stand_over_the_next_dialog_and_a_warning_does() -> None:

@@ -14,7 +14,7 @@ from textual.widgets import Static
 from textual.worker import Worker
 
 from mpstui.core.late import dataclass
-from mpstui.core.model import ProcessKey, Snapshot
+from mpstui.core.model import Daemon, ProcessKey, Snapshot
 from mpstui.operations.operation import Operation
 from mpstui.operations.types import Progress, Request
 from mpstui.ui.contract import Runner
@@ -215,7 +215,7 @@ class ProgressDialog(Dialog):
 class GoesBack(Protocol):
     """An app that has a key for what was before the last change."""
 
-    def keep_way_back(self, back: Request) -> None: ...
+    def keep_way_back(self, back: Request, daemon: Daemon) -> None: ...
 
 
 class ActionDialog(ProgressDialog):
@@ -253,17 +253,18 @@ class ActionDialog(ProgressDialog):
         self.sent = request = self.request()
         app, daemon = self.app, self.snapshot.daemon(self.pipe_dir)
         back = self.action.undo(request, daemon) if daemon is not None else None
-        back = None if back == request else back
-        self.begin(lambda progress: self._execute(app, request, back, progress))
+        way_back = (back, daemon) if daemon is not None and back is not None and back != request else None
+        self.begin(lambda progress: self._execute(app, request, way_back, progress))
 
     async def _execute(
-        self, app: App[Any], request: Request, back: Request | None, progress: Progress
+        self, app: App[Any], request: Request, way_back: tuple[Request, Daemon] | None, progress: Progress
     ) -> DialogOutcome:
-        """``back``: what would take it back, as it was before."""
+        """``way_back``: what would take it back, on the daemon as it was before."""
         result = await self.runner.execute(request, self.asked, progress)
         details = result.details
-        if result.done and back is not None and isinstance(app, GoesBack):
-            app.keep_way_back(back)
+        if result.done and way_back is not None and isinstance(app, GoesBack):
+            back, daemon = way_back
+            app.keep_way_back(back, daemon)
             key = f"{self.k('take_back', 'Q')} on the overview"
             was = self.action.said_value(back) if back.action == request.action else ""
             details = (
