@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from mpstui.core.model import Cause, Condition, Daemon, Health, ProcessKey, SessionHolder
+from mpstui.core.model import Cause, Condition, Daemon, Health, ProcessKey, SessionHolder, Snapshot
 from mpstui.core.text import UNKNOWN, client_pids, format_age, listed, printable
 
 
@@ -25,7 +25,7 @@ _BLOCKED: Final = _Words(
     "The daemon does not answer",
     "A command sent to it earlier has not come back. Until it does, every other command waits, and so does every "
     "new CUDA client.",
-    "Clients that are connected run on. Devices and events are live.",
+    "Clients that are connected run on.",
 )
 _WORDS: Final[Mapping[Cause, _Words]] = {
     "none": _Words("ok"),
@@ -37,7 +37,7 @@ _WORDS: Final[Mapping[Cause, _Words]] = {
         "held",
         "Somebody keeps a control session open",
         "The daemon serves one session at a time, so every other command to it fails until that session ends.",
-        "Clients run on and new ones connect. Devices and events are live.",
+        "Clients run on and new ones connect.",
     ),
     "terminated_twice": _BLOCKED,
     "quitting": _BLOCKED,
@@ -47,13 +47,11 @@ _WORDS: Final[Mapping[Cause, _Words]] = {
         "Only the files of a daemon are left",
         "The daemon that made this pipe directory is gone and left its files behind. A CUDA program that "
         "starts runs without MPS, and no error says so.",
-        "What NVML tells of the devices is live.",
     ),
     "absent": _Words(
         "absent",
         "There is no control daemon here",
         "A CUDA program that starts runs without MPS, and no error says so.",
-        "What NVML tells of the devices is live.",
     ),
 }
 
@@ -209,6 +207,17 @@ def describe_holder(holder: SessionHolder) -> str:
 def on_terminal(holder: SessionHolder) -> str:
     """Where to look for it, behind what it is; nothing where it has no terminal."""
     return f" on {printable(holder.terminal)}" if holder.terminal else ""
+
+
+def still_works(snapshot: Snapshot, daemon: Daemon | None) -> str:
+    """What goes on while no daemon can be asked there, and what of the screen is of now; sentences. Nothing is said to
+    be live that is not read."""
+    live = ["devices"] if snapshot.devices and snapshot.nvml_detail is None else []
+    if daemon is None or not daemon.runs:
+        return "What NVML tells of the devices is live." if live else ""
+    live += ["events"] if daemon.watch == "logs" else []
+    read = f"{' and '.join(live).capitalize()} are live." if live else ""
+    return " ".join(filter(None, (daemon.condition.works, read)))
 
 
 def by_whom(daemon: Daemon) -> str | None:

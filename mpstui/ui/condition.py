@@ -6,7 +6,7 @@ import time
 from typing import Final, cast
 
 from mpstui.core.cells import HEALTH
-from mpstui.core.condition import by_whom
+from mpstui.core.condition import by_whom, still_works
 from mpstui.core.model import Daemon, Snapshot
 from mpstui.core.text import format_age, path_text, printable
 from mpstui.ui.box import box, parts
@@ -68,8 +68,8 @@ class ConditionPanel(LineWidget):
                     "Start one, on the screen Daemon or with mpstui daemon start; or name its directory: --pipe-dir.",
                 )
             )
-            live = ("still works", "What NVML tells of the devices is live.") if snapshot.devices else ("", "")
-            fields.append((live[0], f"{live[1]} A daemon that starts appears by itself.".strip()))
+            works = still_works(snapshot, None)
+            fields.append(("still works" if works else "", f"{works} A daemon that starts appears by itself.".strip()))
             return "No daemon", "dim", fields
         found = daemon.condition
         word, style = HEALTH[found.health]
@@ -88,8 +88,7 @@ class ConditionPanel(LineWidget):
         fields.append(("remedy", printable(found.remedy or "")))
         fields += [field for field in ways if field[0] != "key"]
         if not then:
-            # Of a daemon that is gone nothing is live but NVML's readings, where there are any.
-            works = found.works if daemon.runs or snapshot.devices else ""
+            works = still_works(snapshot, daemon)
             fields.append(("still works" if works else "", f"{works} This message clears by itself.".strip()))
         return f"{word} · {found.title}", style, fields
 

@@ -13,7 +13,7 @@ from textual.geometry import Size
 from textual.screen import Screen
 from textual.widgets import Static
 
-from mpstui.core.model import Condition, Event, Problem, ProcessKey, Snapshot, StartFailures
+from mpstui.core.model import Condition, Event, Health, Problem, ProcessKey, Snapshot, StartFailures
 from mpstui.ui.app import NewSnapshot
 from mpstui.ui.lines import StyledScreen
 from mpstui.ui.theme import contrast
@@ -110,12 +110,25 @@ async def test_a_fault_is_a_word_a_symbol_and_a_problem() -> None:
     assert "clients 2000, 2007, 2014 lost; server.log names client 2007, which is not proof" in text
 
 
-@pytest.mark.parametrize("make", [lambda: replace(unhealthy("absent"), devices=()), no_daemon])
-async def test_without_nvml_nothing_is_said_to_be_live(make) -> None:
-    app = make_app(make())
-    async with app.run_test(size=(120, 40)):
-        assert "by itself" in text_of(app)
-        assert "is live" not in text_of(app)
+@pytest.mark.parametrize("health", ["held", "blocked", "stale", "absent", None])
+@pytest.mark.parametrize("broken", ["no devices", "NVML hangs", "no logs"])
+async def test_nothing_is_said_to_be_live_that_is_not_read(health: Health | None, broken: str) -> None:
+    """Devices by NVML, and events by the logs of a daemon that is there."""
+    shot = unhealthy(health) if health is not None else replace(no_daemon(), nvml_detail=None, devices=rich().devices)
+    runs = health in {"held", "blocked"}
+    if broken == "no logs":
+        polled = (replace(each, watch="polling") for each in shot.daemons)
+        shot = replace(shot, daemons=tuple(polled))
+        live = "Devices are live." if runs else "What NVML tells of the devices is live."
+    else:
+        devices, detail = ((), None) if broken == "no devices" else (shot.devices, "NVML has not answered for 5 s")
+        shot = replace(shot, devices=devices, nvml_detail=detail)
+        live = "Events are live." if runs else None
+    text = " ".join((await screen_of(shot, (160, 60))).replace("│", " ").split())
+    assert "by itself" in text
+    assert ("live" in text) == (live is not None)
+    assert live is None or live in text
+    assert "run on" in text or not runs
 
 
 @pytest.mark.parametrize("health", ["held", "blocked", "stale", "absent"])
