@@ -36,6 +36,7 @@ from mpstui.fields import (
     limits_of,
     table,
 )
+from mpstui.fields.common import user_text
 from mpstui.history.times import local_text
 from mpstui.operations.types import ExitStatus
 
@@ -222,7 +223,7 @@ def _headline(daemon: Daemon) -> str:
     parts = [path_text(daemon.pipe_dir), daemon.state_word]
     if daemon.pid:
         there = "" if daemon.pid_there is None else f" ({daemon.pid_there} in its own PID namespace)"
-        parts.append(f"daemon {daemon.pid}{there} of {daemon.user or UNKNOWN}")
+        parts.append(f"daemon {daemon.pid}{there} of {user_text(daemon)}")
         if daemon.servers_known:
             servers, clients = len(daemon.servers), sum(1 for _ in daemon.clients())
             parts.append(f"{plural(servers, 'server')}, {plural(clients, 'client')}")

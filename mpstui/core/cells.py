@@ -30,6 +30,8 @@ HEALTH: Mapping[Health, tuple[str, str]] = {
     "absent": ("○ ABSENT", "dim"),
     "unknown": ("… looking", "dim"),
 }
+BY_LOG = ("● ok by its log", "good")
+"""No daemon has answered."""
 UNREAD = ("▲ UNREAD", "warn")
 UNSPOKEN = ("▲ READ-ONLY", "warn")
 SERVES_NOBODY = ("✕ NO SERVER STARTS", "bad")
@@ -50,12 +52,14 @@ def no_daemon(snapshot: Snapshot | None) -> str:
 
 def health_word(daemon: Daemon) -> tuple[str, str]:
     """The mark and word of its health, and their style. With a server in FAULT a daemon that answers is not well."""
-    if daemon.health == "ok" and (hit := [each for each in daemon.servers if "FAULT" in (each.status or "")]):
-        return FAULT if any(each.fault is None or each.fault.confirmed for each in hit) else FAULT_BY_LOG
+    if daemon.fault_word:
+        return FAULT if daemon.fault_word in FAULT[0].split() else FAULT_BY_LOG
     if daemon.unspoken and daemon.health == "ok":
         return UNSPOKEN
     if daemon.serves_nobody:
         return SERVES_NOBODY
+    if daemon.by_logs and daemon.health == "ok":
+        return BY_LOG
     return UNREAD if daemon.unread else HEALTH[daemon.health]
 
 

@@ -577,14 +577,25 @@ class Daemon:
         return self.not_understood
 
     @property
+    def fault_word(self) -> str:
+        """``FAULT`` where it answers and a server of it is in FAULT, ``FAULT?`` where that is its log's word alone;
+        else empty."""
+        hit = [server for server in self.servers if "FAULT" in (server.status or "")] if self.health == "ok" else []
+        sure = any(server.fault is None or server.fault.confirmed for server in hit)
+        return "" if not hit else "FAULT" if sure else "FAULT?"
+
+    @property
     def state_word(self) -> str:
-        """Its health in words for text; a daemon that is not to be asked, or serves nobody, is not merely ``ok``."""
+        """Its health in words for text; a daemon that is not to be asked, serves nobody, has a server in FAULT or is
+        known by its logs alone is not merely ``ok``."""
         if self.condition.cause == "unasked":
             return "not asked yet"
+        if self.fault_word:
+            return self.fault_word
         if self.serves_nobody:
             return "no server starts"
         if not self.unread:
-            return self.health
+            return f"{self.health} by its log" if self.by_logs and self.health == "ok" else self.health
         return "read-only" if self.unspoken else "cannot be asked"
 
     @property

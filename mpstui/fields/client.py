@@ -58,6 +58,7 @@ from mpstui.fields.common import (
     priority,
     started,
     user_cell,
+    user_text,
     when,
     where_facts,
     who,
@@ -381,7 +382,7 @@ CLIENT: Final[Thing[Client]] = Thing(
         Field(
             "user", "user", TEXT, lambda c, v: c.user, null=True,
             about="Whose process it is.",
-            column=Column(20, 11, 90, cell=user_cell, narrow=9), row=Text(20, "USER"),
+            column=Column(20, 11, 90, cell=user_cell, narrow=9), row=Text(20, "USER", user_text),
             detail=Detail("process", 30, facts=who),
             matches=lambda c, v, t: t in (c.user or "").lower() or t == str(c.uid), searched=True,
         ),
@@ -847,7 +848,7 @@ LAUNCHER: Final[Thing[Launcher]] = Thing(
         ),
         Field("uid", "UID", INTEGER, lambda a, v: a.uid, null=True),
         Field(
-            "user", "user", TEXT, lambda a, v: a.user, null=True, row=Text(20, "USER"),
+            "user", "user", TEXT, lambda a, v: a.user, null=True, row=Text(20, "USER", user_text),
             column=Column(20, 11, 60, cell=lambda a, v, cells: ((owner(a.user, a.uid), "user"),)),
         ),
         Field("mps", "MPS", FLAG, lambda a, v: a.pipe_dir is not None, about="Whether it is a client of MPS.",

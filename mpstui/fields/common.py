@@ -45,9 +45,13 @@ def who(thing: Any, view: View) -> Iterable[Fact]:
     return (Fact("user", owner(user, uid) if user is None or uid is None else f"{user} (UID {uid})"),)
 
 
+def user_text(thing: Any, view: View | None = None) -> str:
+    """A name; where there is none the number, in a column that is headed USER."""
+    return thing.user or (UNKNOWN if thing.uid is None else "root" if thing.uid == 0 else str(thing.uid))
+
+
 def user_cell(thing: Any, view: View, cells: int) -> Line:
-    number = UNKNOWN if thing.uid is None else "root" if thing.uid == 0 else str(thing.uid)
-    return ((thing.user or number, "user"),)
+    return ((user_text(thing), "user"),)
 
 
 def age_cell(thing: Any, view: View, cells: int) -> Line:

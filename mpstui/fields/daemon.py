@@ -59,6 +59,7 @@ from mpstui.fields.common import (
     priority_word,
     started,
     user_cell,
+    user_text,
     where_facts,
     who,
 )
@@ -166,7 +167,7 @@ SERVER: Final[Thing[Server]] = Thing(
         ),
         Field(
             "user", "user", TEXT, lambda s, v: s.user, null=True,
-            column=Column(20, 11, 90, cell=user_cell), row=Text(20, "USER"),
+            column=Column(20, 11, 90, cell=user_cell), row=Text(20, "USER", user_text),
             detail=Detail("server", 20, facts=who),
         ),
         Field(
@@ -273,7 +274,7 @@ def _limit_name(limit: Limit, view: View, cells: int) -> Line:
 
 
 def _limit_row(limit: Limit, view: View) -> str:
-    return "default" if limit.server is None else f"server {limit.server.pid} {limit.server.user or UNKNOWN}"
+    return "default" if limit.server is None else f"server {limit.server.pid} {user_text(limit.server)}"
 
 
 def _limit_threads(limit: Limit, view: View, cells: int) -> Line:
@@ -452,7 +453,7 @@ def _in_use_row(partition: SmPartition, view: View) -> str:
 
 
 def _client_row(partition: SmPartition, view: View) -> str:
-    return ", ".join(f"{c.pid} {c.user or UNKNOWN}" for c in partition_clients(partition, view.daemon)) or UNKNOWN
+    return ", ".join(f"{c.pid} {user_text(c)}" for c in partition_clients(partition, view.daemon)) or UNKNOWN
 
 
 def _device_row(uuid: str, view: View) -> str:

@@ -591,7 +591,13 @@ def _of_server(server: Server, daemon: Daemon) -> Iterable[Problem]:
                     f"End nobody for it on the log's word alone: get_server_status, which would confirm it, is {why}."
                 )
         yield problem("error" if not fault or fault.confirmed else "warning", "fault", subject, text, remedy)
-    for client in bridges(server):
+    # Whose contexts are gone computes no more.
+    over = {
+        *(server.fault.affected if server.fault else ()),
+        *(c.key for c in server.clients if c.state == "TERMINATED"),
+    }
+    left = replace(server, clients=tuple(c for c in server.clients if c.key not in over)) if over else server
+    for client in bridges(left):
         text = (
             f"Client {client.pid} computes on {len(client.device_uuids)} devices, "
             "so that one fault can end the GPU work on all of them."

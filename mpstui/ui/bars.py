@@ -10,7 +10,7 @@ from typing import NamedTuple
 from textual import events
 from textual.message import Message
 
-from mpstui.core.cells import HEALTH, SEVERITY, health_word
+from mpstui.core.cells import SEVERITY, health_word
 from mpstui.core.late import dataclass
 from mpstui.core.model import Daemon, Past, Problem, Snapshot
 from mpstui.core.text import UNKNOWN, about, path_text, plural
@@ -63,8 +63,6 @@ class Header(LineWidget):
             version = f"MPS {daemon.version or UNKNOWN}"
             facts = [(*host, (f"{driver} · {version}", "dim")), (*host, (f"  {version}", "dim"))]
             word, style = health_word(daemon)
-            if snapshot.past is not None and snapshot.past.what == "LOGS" and (word, style) == HEALTH["ok"]:
-                word = f"{word} by its log"  # no daemon has answered
             clients = sum(len(server.clients) for server in daemon.servers)
             known = not daemon.explained and daemon.servers_known
             counts = f" · {plural(len(daemon.servers), 'server')} · {plural(clients, 'client')}"

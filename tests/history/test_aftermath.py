@@ -43,9 +43,11 @@ def test_the_radius_is_foretold_as_it_was_on_four_gpus():
     assert len(radius.devices) == 2
     assert pids(radius.bridges) == {902}
     assert pids(blast_of(daemon, ProcessKey(904)).lost) == set()
+    assert [each.subject for each in snapshot.problems if each.code == "bridge"] == ["client 902"]
     foretold = {901} | pids(radius.lost)
     snapshot, daemon = shot(fold("21:41:51.300", **CONTAINMENT), "21:41:51.300")
     (report,) = fault_reports(daemon, snapshot)
+    assert not [each for each in snapshot.problems if each.code == "bridge"], "whose contexts are gone computes no more"
     assert pids(report.left) == foretold
     assert pids(report.unhurt) == pids(radius.unhurt)
     assert report.fault.named == (901,)

@@ -11,7 +11,10 @@ from collections import Counter
 import pytest
 from folders import leave_logs
 
+from mpstui.cli.output import output
+from mpstui.cli.status import print_text
 from mpstui.control.grammar import ControlLines, LogParser, ServerLines
+from mpstui.core.cells import health_word
 from mpstui.core.model import Event
 from mpstui.history.files import BLOCK, LogFile
 from mpstui.history.node import LogPlace, NodeLogs
@@ -206,6 +209,21 @@ def test_the_state_that_the_logs_come_to(logs, clock, health, status, clients):
     assert {client.pid for client in daemon.clients()} == clients
     assert snapshot.time == at(clock)
     assert all(event.time <= at(clock) for event in snapshot.events)
+
+
+@pytest.mark.parametrize(
+    ("clock", "headline", "server"),
+    [("21:29:13.000", "FAULT?", "server 1140 root"), ("21:29:18.700", "ok by its log", "server 1140 root")],
+)
+def test_nothing_known_by_logs_alone_is_plainly_ok_and_a_user_without_a_name_has_a_number(
+    logs, clock, headline, server, capsys
+):
+    snapshot = state_at(logs, at(clock))
+    print_text(snapshot, output())
+    text = capsys.readouterr().out
+    assert f"/tmp/mps_0 · {headline} · daemon" in text
+    assert server in text
+    assert headline in health_word(snapshot.daemons[0])[0]
 
 
 def test_the_state_at_the_end_is_of_the_last_line(logs):

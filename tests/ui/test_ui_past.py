@@ -152,7 +152,7 @@ async def test_the_keys_at_the_foot_lead_back_to_now_and_escape_does_too() -> No
         assert "End last" in recording
         assert "● ok ·" in recording
         quiet = replace(one_daemon(), past=past(what="LOGS"), problems=())
-        quiet = replace(quiet, daemons=(replace(quiet.daemons[0], watch="none"),))
+        quiet = replace(quiet, daemons=(replace(quiet.daemons[0], watch="none", by_logs=True),))
         logs = await push(pilot, quiet)
         assert "● ok by its log" in logs.splitlines()[0], "no daemon has answered"
         assert "not watched" not in logs
