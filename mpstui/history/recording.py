@@ -49,6 +49,10 @@ _EXTRA: Final = struct.Struct("<H2sHBBHIddI")
 _HEADER: Final = len(_FIXED) + _EXTRA.size
 _NAMED: Final = b"MP"
 _PIECE: Final = 1 << 16
+_GZIP: Final = 16
+"""To zlib: what comes is gzip."""
+_LEVEL: Final = 5
+"""Of bzip2, in 100 kB: nine would save another twenty-fifth, and need 7.6 MB to do it and not 4.4."""
 _WHOLE: Final = frozenset(("add_event", "add_xids", "snapshot"))
 """Readings that are told whole; of the others, what has changed since the last of the kind."""
 _LATEST: Final = 2.5e11
@@ -289,53 +293,95 @@ class Tape(Protocol):
         """Bytes of a member, as they are packed; empty at its end."""
 
 
+class _Member:
+    """One that is kept in memory: in the pieces that it was written in, as one that grows would be moved again and
+    again and leave holes, or, once it is whole, its lines in one piece of bzip2."""
+
+    __slots__ = ("head", "kept")
+
+    def __init__(self, head: Head, kept: list[bytes] | bytes) -> None:
+        self.head, self.kept = head, kept
+
+    @property
+    def size(self) -> int:
+        """Bytes that are kept."""
+        return len(self.kept) if isinstance(self.kept, bytes) else sum(map(len, self.kept))
+
+    def copy(self) -> _Member:
+        """What is there now."""
+        return _Member(self.head, self.kept if isinstance(self.kept, bytes) else list(self.kept))
+
+
 class MemoryTape:
     """The latest members, at most ``most`` bytes of them and ``seconds`` back."""
 
     def __init__(self, most: int, seconds: float) -> None:
         self._most, self._seconds = most, seconds
-        self._members: deque[tuple[Head, list[bytes]]] = deque()
-        """Each in the pieces that it was written in: one that grows would be moved again and again, and leave holes."""
+        self._members: deque[_Member] = deque()
+        self._opened: tuple[bytes, bytes] = (b"", b"")
+        """What was read last of what is packed tighter, and as it is read."""
 
     @property
     def size(self) -> int:
         """Bytes that are kept."""
-        return sum(len(data) for _, pieces in self._members for data in pieces)
+        return sum(member.size for member in self._members)
 
     def copy(self) -> MemoryTape:
         """What is there now, to be read elsewhere while this one goes on."""
         found = MemoryTape(self._most, self._seconds)
-        found._members.extend((head, list(pieces)) for head, pieces in tuple(self._members))
+        found._members.extend(member.copy() for member in tuple(self._members))
         return found
+
+    def tighten(self) -> None:
+        """Pack whole members again, a third smaller: 0.13 s of processor time for five minutes beside 14 clients,
+        nearly all of it without Python's lock. In whatever thread, while another one writes."""
+        from bz2 import compress
+
+        for member in tuple(self._members):
+            if member.head.size and not isinstance(member.kept, bytes):
+                packed = b"".join(member.kept)
+                member.kept = compress(zlib.decompress(packed, zlib.MAX_WBITS | _GZIP), _LEVEL)
 
     def begin(self, head: Head) -> None:
         """Makes room for it."""
         while len(self._members) > 1 and (
-            self.size > self._most or self._members[0][0].last < head.first - self._seconds
+            self.size > self._most or self._members[0].head.last < head.first - self._seconds
         ):
             self._members.popleft()
-        self._members.append((head, [_packed(head)]))
+        self._members.append(_Member(head, [_packed(head)]))
 
     def write(self, data: bytes) -> None:
         """To the newest one."""
-        if data:
-            self._members[-1][1].append(data)
+        kept = self._members[-1].kept
+        if data and isinstance(kept, list):
+            kept.append(data)
 
     def end(self, head: Head) -> None:
         """The newest one is whole, or has come so far."""
-        self._members[-1] = head, self._members[-1][1]
+        self._members[-1].head = head
 
     def heads(self) -> Sequence[Head]:
         """See Tape."""
-        return [head for head, _ in self._members]
+        return [member.head for member in self._members]
 
     def read(self, number: int, offset: int, most: int) -> bytes:
         """See Tape."""
-        for piece in self._members[number][1]:
+        member = self._members[number]
+        for piece in (self._open(member, member.kept),) if isinstance(member.kept, bytes) else member.kept:
             if offset < len(piece):
                 return piece[offset : offset + most]
             offset -= len(piece)
         return b""
+
+    def _open(self, member: _Member, kept: bytes) -> bytes:
+        """A member that is packed tighter, as it was written."""
+        if self._opened[0] is not kept:
+            from bz2 import decompress
+
+            packer = zlib.compressobj(1, zlib.DEFLATED, -zlib.MAX_WBITS)
+            whole = _packed(member.head) + packer.compress(decompress(kept)) + packer.flush()
+            self._opened = kept, whole
+        return self._opened[1]
 
 
 class FileSink:

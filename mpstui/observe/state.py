@@ -661,6 +661,8 @@ _HIDDEN: Final = frozenset(("session_opened", "session_closed", "client_admitted
 _PEOPLE: Final = 1024
 _FEW: Final = 128
 """People of whom nobody asks whether anything that is kept is about them."""
+_MORE: Final = 32
+"""As many more have to come before that is asked again."""
 _LATE: Final = 2.0
 """Seconds for which a log may go on to tell of a process that has ended."""
 _BEFORE: Final = 1.0
@@ -748,7 +750,7 @@ class EventLog:
         }
         for who in tuple(self._people)[:-_PEOPLE]:
             del self._people[who]
-        self._enough = min(_PEOPLE, max(_FEW, 2 * len(self._people)))
+        self._enough = min(_PEOPLE, max(_FEW, len(self._people) + _MORE))
 
     def left(self, pid: int, now: float) -> None:
         """The process has ended, or is of no interest any more: what the PID does later is another's."""

@@ -153,6 +153,23 @@ def test_what_a_screen_keeps_is_bounded():
     assert short.heads()[-1].first - short.heads()[1].last <= 4.0
 
 
+def test_whole_members_packed_again_take_less_and_are_read_as_before():
+    tape = MemoryTape(1 << 30, 1e9)
+    made, _ = recorded(COMMANDS, tape, many=400)
+    assert len(tape.heads()) > 1
+    tape.begin(Head(0, made[-1].time, made[-1].time, 0))
+    loose, size, heads = tape.copy(), tape.size, tape.heads()
+    tape.tighten()
+    assert tape.size < 0.8 * size
+    assert loose.size == size, "whoever reads it meanwhile reads what was there"
+    assert tape.heads() == heads
+    for number in range(len(heads)):
+        assert [*lines(tape, number)] == [*lines(loose, number)] == [*lines(tape.copy(), number)]
+    size = tape.size
+    tape.tighten()
+    assert tape.size == size
+
+
 def test_a_difference_and_the_value_before_make_the_value():
     values = [{"a": 1}, {"a": {"b": [1], "c": None}}, {"a": {"c": 2}}, {}, {"~": {"-": 1}, "=": {}}, {"~": 3}, [1], 4]
     for old in values:

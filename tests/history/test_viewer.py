@@ -235,10 +235,42 @@ def test_the_live_screen_goes_back_and_comes_again(monkeypatch) -> None:
         assert await viewer.move(-90) is None
         await viewer.to_end()
         assert viewer.snapshot is live.snapshot
+        assert viewer._player is None, "what was read of before is not kept"
         await viewer.stop()
 
     asyncio.run(look())
     assert viewer.kept < 50_000
+
+
+def test_what_a_live_screen_keeps_is_packed_tighter_as_it_becomes_old(monkeypatch) -> None:
+    now = [at("21:29:00")]
+    monkeypatch.setattr(time, "time", lambda: now[0])
+    live = Live(NodeState("gpu-07", euid=0))
+    viewer = LiveViewer(live)
+    live.node.set_places([running()])
+    for _ in range(400):
+        now[0] += 1
+        live.tell(now[0])
+    pauses: asyncio.Queue[float] = asyncio.Queue()
+    goes = asyncio.Semaphore(0)
+
+    async def sleep(seconds: float) -> None:
+        pauses.put_nowait(seconds)
+        await goes.acquire()
+
+    async def look() -> None:
+        viewer._sleep = sleep
+        await viewer.start()
+        assert await pauses.get() == 300.0
+        before = viewer.kept
+        goes.release()
+        await pauses.get()
+        assert viewer.kept < 0.9 * before
+        assert await viewer.move(-390) is None
+        assert viewer.snapshot.time == now[0] - 390
+        await viewer.stop()
+
+    asyncio.run(look())
 
 
 def test_no_command_of_ones_own_is_run_from_the_past(tape) -> None:

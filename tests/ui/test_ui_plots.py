@@ -32,6 +32,7 @@ def test_an_hour_is_kept_in_bounded_memory() -> None:
         history.take(Snapshot(START + second, devices=(shown,)))
     known = history._devices[GPU0]
     assert len(known.fine) + len(known.coarse) + len(known.gathered) <= 700
+    assert sum(map(len, known.coarse)) <= 36_000, "bytes"
     now = START + 4 * 3600
     values = [reading.sm_utilization for reading in history.columns(GPU0, 3600, 60, now)]
     assert values == sorted(values)
