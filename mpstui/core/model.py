@@ -736,8 +736,8 @@ class Event(NamedTuple):
         return tuple(pid for pid in map(int, self.values.get("named", "").split()) if pid)
 
     def sentence(self, user: str | None = None, most: int = 40) -> str:
-        """``detail`` with the client's user, or else ``user``, and at most ``most`` characters of its command; none of
-        it where that is too few to tell it by."""
+        """``detail`` with the client's user, or else ``user``, or the user's number, and at most ``most`` characters of
+        its command; none of it where that is too few to tell it by."""
         command = self.command or ""
         if len(command) > most:
             command = command[: most - 1].rstrip() + "…" if most > 5 else ""
@@ -745,13 +745,15 @@ class Event(NamedTuple):
         said = f"user {self.uid}"
         if self.pid is None and user and self.detail.endswith(said):  # of a server that starts
             return self.detail.removesuffix(said) + user
-        about = [part for part in (user, command) if part]
-        if self.pid is None or not about:
-            return self.detail
         who = f"client {self.pid}"
+        if self.pid is None or who not in self.detail:
+            return self.detail
+        about = [part for part in (user, command) if part]
+        named = f"{who} ({', '.join(about)})" if about else who
         said = f"{who} of user {self.uid}"  # as the daemon writes of one that comes
-        whole = said if user and said in self.detail else who
-        return self.detail.replace(whole, f"{who} ({', '.join(about)})", 1)
+        if not user and self.uid is not None:
+            named += f" of user {self.uid}"
+        return self.detail.replace(said if said in self.detail else who, named, 1)
 
 
 class LogEvents(NamedTuple):

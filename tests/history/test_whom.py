@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mpstui.core.model import ProcessKey
+from mpstui.core.model import Event, ProcessKey
 from mpstui.history.reader import LogHistory
 from mpstui.system.procfs import ProcessFacts
 from tests.observe.replay import DATA, PIPE, at, events, fold, lines, shot
@@ -45,6 +45,16 @@ def test_a_client_that_waits_has_its_user_once():
     known = event._replace(command="python x.py")
     assert known.sentence() == "client 2943 (python x.py) of user 2001 waits for a server"
     assert known._replace(user="eve").sentence() == "client 2943 (eve, python x.py) waits for a server"
+
+
+def test_whose_client_it_was_is_told_by_the_number_where_the_user_has_no_name_here():
+    """Logs of another node, or of a user who is gone: the number is what is known."""
+    event = Event("client_disconnected", pid=2943, detail="client 2943 disconnected", uid=2001)
+    assert event.sentence() == "client 2943 of user 2001 disconnected"
+    assert event.sentence("eve") == "client 2943 (eve) disconnected"
+    assert event._replace(command="python x.py").sentence() == "client 2943 (python x.py) of user 2001 disconnected"
+    assert event._replace(uid=0).sentence() == "client 2943 (root) disconnected"
+    assert event._replace(uid=None).sentence() == "client 2943 disconnected"
 
 
 def test_a_server_that_starts_is_for_a_user_by_name_where_one_is_known():
