@@ -253,7 +253,6 @@ is_ours() {
         [ "$key" != Uid: ] || uid=$effective
     done 2>/dev/null <"/proc/$1/status"
     [ "$uid" = "$me" ] || return 1
-    limited 5 grep -Fq nvidia-cuda-mps-control "/proc/$1/cmdline" 2>/dev/null || return 1  # most end here
     words=$(limited 5 tr '\\0' '\\n' 2>/dev/null <"/proc/$1/cmdline")  # of a zombie there are none
     printf '%s\\n' "$words" | head -n 2 | grep -Eqx '(.*/)?nvidia-cuda-mps-control' || return 1
     printf '%s\\n' "$words" | grep -Eqx -e '-[A-Za-z]*[df].*|--daemon|--foreground' || return 1
@@ -266,9 +265,7 @@ ours() {
         name=
         { read -r name <"$process/comm"; } 2>/dev/null
         case $name in
-        nvidia-cuda-mps* | python* | pypy*)  # an interpreter may run a stand-in
-            if is_ours "${process#/proc/}"; then echo "${process#/proc/}"; fi
-            ;;
+        nvidia-cuda-mps*) if is_ours "${process#/proc/}"; then echo "${process#/proc/}"; fi ;;
         esac
     done 2>/dev/null
 }
