@@ -608,10 +608,14 @@ class Overview(WithPast, WithTrouble, Ground):
         from mpstui.ui.dialogs.pick import Pick, PickDialog
 
         clients = self.clients
-        picks = [Pick(None, "in no groups", "one list", " " if clients.by else "●")]
-        for by in _BY:
-            words = plural(clients.groups_by(by), "group")
-            picks.append(Pick(by, f"by {'GPU' if by == 'gpu' else by}", words, "●" if clients.by == by else " "))
+
+        def picks() -> list[Pick]:
+            ways = [Pick(None, "in no groups", "one list", " " if clients.by else "●")]
+            for by in _BY:
+                words = plural(clients.groups_by(by), "group")
+                ways.append(Pick(by, f"by {'GPU' if by == 'gpu' else by}", words, "●" if clients.by == by else " "))
+            return ways
+
         self.app.push_screen(PickDialog("Group the clients", picks, self._group_by))
 
     def _group_by(self, by: Hashable) -> None:
@@ -629,7 +633,7 @@ class Overview(WithPast, WithTrouble, Ground):
         ]
         title = "Sort the clients by: Enter on the current one reverses the order"
         self.app.push_screen(
-            PickDialog(title, picks, lambda name: clients.sort_by(str(name), name == now and not reverse))
+            PickDialog(title, lambda: picks, lambda name: clients.sort_by(str(name), name == now and not reverse))
         )
 
     def _recall_clients(self) -> None:
@@ -830,9 +834,14 @@ class Overview(WithPast, WithTrouble, Ground):
         from mpstui.ui.dialogs.pick import Pick, PickDialog
 
         clients = self.clients
-        all_of_them = " " if clients.filter else "●"
-        picks = [Pick(None, "everybody", plural(len(clients.everybody), "client"), all_of_them)]
-        for group in self._by_user():
+
+        def picks() -> list[Pick]:
+            everybody = Pick(
+                None, "everybody", plural(len(clients.everybody), "client"), " " if clients.filter else "●"
+            )
+            return [everybody, *map(of_user, self._by_user())]
+
+        def of_user(group: Group) -> Pick:
             parts = [plural(len(group.clients), "client")]
             for name in ("gpu_memory", "cpu_percent"):
                 if (column := CLIENT[name].column) is not None and column.total is not None:
@@ -842,7 +851,8 @@ class Overview(WithPast, WithTrouble, Ground):
             value = (first.user or (UNKNOWN if first.uid is None else str(first.uid)), first.uid)
             text = clients.filter.of_user(first.user, first.uid) if value[0] != UNKNOWN else f"user:={UNKNOWN}"
             mark = "●" if clients.filter.text == text else " "
-            picks.append(Pick((first.user, first.uid), value[0], " · ".join(parts), mark))
+            return Pick((first.user, first.uid), value[0], " · ".join(parts), mark)
+
         self.app.push_screen(PickDialog("Whose clients", picks, self._show_user))
 
     def _show_user(self, who: Hashable) -> None:

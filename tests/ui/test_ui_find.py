@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 
 import pytest
@@ -246,3 +247,35 @@ async def test_whatever_is_typed_behind_a_colon_is_answered() -> None:
         await pilot.press("colon", *"load 5", "enter")
         await until(pilot, lambda: "load" in text_of(app))
         assert isinstance(app.screen, Palette), "what cannot be done can be typed on"
+
+
+async def test_a_picker_says_what_is_there_now_and_its_rows_stay_in_their_places() -> None:
+    """As the list behind it goes on: who chooses reads the rows."""
+    series = [client(n) for n in range(8)]
+    app = make_app(node(*series))
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("U", "j", "j")
+        picker = app.screen.panel
+        before = [(row.label, row.detail.partition(" · ")[0]) for row in picker.rows]
+        assert before[:1] == [("everybody", "8 clients")]
+        assert picker.cursor_row.label == "bob"
+        fresh = [dataclasses.replace(client(100 + n), user="aaron", uid=77) for n in range(3)]
+        await push(pilot, node(*(each for each in series if each.user != "bob"), *fresh))
+        after = [(row.label, row.detail.partition(" · ")[0]) for row in picker.rows]
+        left = len(series) + 3 - sum(each.user == "bob" for each in series)
+        assert after == [("everybody", f"{left} clients"), *((n, "gone" if n == "bob" else d) for n, d in before[1:]),
+                         ("aaron", "3 clients")]  # fmt: skip
+        assert picker.cursor_row.label == "bob"
+        assert picker.size.height >= len(after), "it grows with its rows"
+        await push(pilot, node(*series))
+        assert [(row.label, row.detail.partition(" · ")[0]) for row in picker.rows] == [*before, ("aaron", "gone")]
+
+
+async def test_the_picker_of_groups_counts_the_groups_of_now() -> None:
+    app = make_app(node(*(client(n) for n in range(8))))
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("f5")
+        row = next(at for at, row in enumerate(app.screen.panel.rows) if row.value == "user")
+        assert app.screen.panel.rows[row].detail != "1 group"
+        await push(pilot, node(client(0)))
+        assert app.screen.panel.rows[row].detail == "1 group"

@@ -12,9 +12,12 @@ from textual.app import ComposeResult
 from mpstui.core.model import Snapshot
 from mpstui.core.text import Line, printable
 from mpstui.ui.dialogs.base import USUAL_WIDTH, Dialog
+from mpstui.ui.layout import room_of
 from mpstui.ui.lines import fit
 from mpstui.ui.panel import Panel
 
+GONE = "gone"
+"""What is said of one that was there when the list was opened."""
 _AROUND = 10
 """Cells of the dialog beside its list."""
 
@@ -36,12 +39,23 @@ class PickList(Panel[Pick]):
 
     def __init__(self, picks: Sequence[Pick]) -> None:
         super().__init__(id="picks")
-        self.rows = tuple(picks)
         self._index = next((at for at, pick in enumerate(picks) if pick.mark != " "), 0)
         self._cursor = self.key(picks[self._index]) if picks else None
-        self._width = max((cell_len(printable(pick.label)) for pick in picks), default=0)
-        self.widest = self._width + max((cell_len(printable(pick.detail)) for pick in picks), default=0) + 6
-        """Cells of the longest row."""
+        self._width = 0
+        self.widest = 0
+        """Cells of the longest row that there was."""
+        self.take(picks)
+
+    def take(self, picks: Sequence[Pick]) -> None:
+        """The same rows in the same places with what they say now: who chooses reads them. New ones come last; one that
+        is no longer among ``picks`` stays, and says so."""
+        now = {pick.value: pick for pick in picks}
+        known = [now.pop(row.value, row._replace(detail=GONE)) for row in self.rows]
+        rows = (*known, *now.values())
+        self._width = max((self._width, *(cell_len(printable(row.label)) for row in rows)))
+        details = max((cell_len(printable(row.detail)) for row in rows), default=0)
+        self.widest = max(self.widest, self._width + details + 6)
+        self.set_rows(rows)
 
     def key(self, row: Pick) -> Hashable:
         return row.value
@@ -65,11 +79,12 @@ class PickDialog(Dialog):
     PickDialog #picks { width: 100%; background: $surface; }
     """
 
-    def __init__(self, title: str, picks: Sequence[Pick], take: Callable[[Hashable], object]) -> None:
-        """``take`` gets the value that was taken, when the dialog has gone."""
+    def __init__(self, title: str, picks: Callable[[], Sequence[Pick]], take: Callable[[Hashable], object]) -> None:
+        """``picks`` is asked again with each snapshot; ``take`` gets the value that was taken, when the dialog has
+        gone."""
         super().__init__(Snapshot(0.0))
-        self._title, self._take = title, take
-        self.panel = PickList(picks)
+        self._title, self._picks, self._take = title, picks, take
+        self.panel = PickList(picks())
 
     def compose(self) -> ComposeResult:
         yield self.frame(self._title, "Enter choose · ↑↓ move · Esc close", self.panel)
@@ -77,14 +92,17 @@ class PickDialog(Dialog):
     def on_mount(self) -> None:
         super().on_mount()
         self.panel.frame(False)
-        self.query_one("#box").styles.max_width = max(USUAL_WIDTH, self.panel.widest + _AROUND)
 
     def _fit(self, height: int) -> None:
         super()._fit(height)
+        self.query_one("#box").styles.max_width = max(USUAL_WIDTH, self.panel.widest + _AROUND)
         self.panel.styles.height = max(1, min(len(self.panel.rows) or 1, height - 6))
 
     def show(self) -> None:
-        self.panel.repaint()
+        rows, widest = len(self.panel.rows), self.panel.widest
+        self.panel.take(self._picks())
+        if (rows, widest) != (len(self.panel.rows), self.panel.widest):
+            self._fit(room_of(self).height)
 
     @on(Panel.Opened)
     def _taken(self, message: Panel.Opened) -> None:
