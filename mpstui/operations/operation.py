@@ -181,6 +181,10 @@ class Operation:
         """The request that takes it back, on the daemon as it is before; None where that is not known."""
         return None
 
+    def by_now(self, request: Request, snapshot: Snapshot) -> Result | None:
+        """What has come since of a request that goes on by itself (``Result.waits``); None where that is not known."""
+        return None
+
     def said_value(self, request: Request) -> str:
         """The value that is asked for, in words; empty where it is no value that is set."""
         return ""

@@ -174,6 +174,13 @@ class ShutdownServer(Operation):
         waits = bool(listed.value) and not request.force
         return await self._read_back(work, pid, len(listed.value) if waits else 0)
 
+    def by_now(self, request: Request, snapshot: Snapshot) -> Result | None:
+        daemon, told = snapshot.daemon(request.pipe_dir), request.subject
+        if daemon is None or not daemon.servers_known or not isinstance(told, Server):
+            return None
+        server = next((each for each in daemon.servers if each.key == told.key), None)
+        return _ended(request) if server is None else _waiting(request, len(server.clients) + server.clients_elsewhere)
+
     async def _read_back(self, work: Work, pid: int, waits_for: int) -> Result:
         """Whether it has gone, which the answer does not say: at once where clients keep it, else for a while."""
         ends = time.monotonic() + patience(GONE_WITHIN)
@@ -184,16 +191,25 @@ class ShutdownServer(Operation):
                 text = f"sent, but whether server {pid} has gone is not known: {listed.message}"
                 return Result(work.request, STATUS[listed.outcome], text)
             if pid not in listed.value:
-                return Result(work.request, ExitStatus.DONE, f"server {pid} has ended")
+                return _ended(work.request)
             if waits_for:
-                text = f"server {pid} was told to end, and waits for {plural(waits_for, 'client')}"
-                detail = "it ends when they have ended; by force it ends now, and their GPU work is lost"
-                return Result(work.request, ExitStatus.REFUSED_BY_DAEMON, text, (detail,), waits=True)
+                return _waiting(work.request, waits_for)
             if time.monotonic() > ends:
                 break
             await asyncio.sleep(look)
         text = f"the daemon took the command, but server {pid} is still there"
         return Result(work.request, ExitStatus.REFUSED_BY_DAEMON, text)
+
+
+def _ended(request: Request) -> Result:
+    return Result(request, ExitStatus.DONE, f"server {request.server_pid} has ended")
+
+
+def _waiting(request: Request, clients: int) -> Result:
+    """It was told to end, and has these left."""
+    text = f"server {request.server_pid} was told to end, and waits for {plural(clients, 'client')}"
+    detail = "it ends when they have ended; by force it ends now, and their GPU work is lost"
+    return Result(request, ExitStatus.REFUSED_BY_DAEMON, text, (detail,), waits=True)
 
 
 def _afterwards(daemon: Daemon, server: Server) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from dialog_host import PIPE, FakeRunner, Host, client, node
+from dialog_host import PIPE, FakeRunner, Host, client, node, without_server
 from ui.screen import text_of, until
 
 from mpstui.core.model import ProcessKey, Server
 from mpstui.operations.registry import operation
+from mpstui.operations.types import ExitStatus, Result
 from mpstui.ui.dialogs import HarmConfirm, open_action
 from mpstui.ui.dialogs.widgets import Chooser, Listing
 
@@ -94,3 +95,22 @@ async def test_one_of_several_is_chosen_and_one_that_goes_is_not_taken_for_anoth
         assert host.screen.query_one("#server", Chooser).chosen.gone
         assert host.screen.request().server_pid is None
         assert host.screen.query_one("#apply").disabled
+
+
+async def test_its_outcome_goes_on_with_the_clients_that_it_waits_for() -> None:
+    runner, host = opened()
+    async with host.run_test(size=(80, 24)) as pilot:
+        dialog = host.screen
+        dialog.query_one("#apply").focus()
+        await pilot.press("enter")
+        await until(pilot, lambda: bool(runner.requests))
+        text = "server 1402 was told to end, and waits for 3 clients"
+        result = Result(runner.requests[-1], ExitStatus.REFUSED_BY_DAEMON, text, waits=True)
+        runner.ending.set_result(result)
+        await until(pilot, lambda: "waits for 3 clients" in text_of(host))
+        dialog.update_snapshot(node((client(4011),)))
+        await until(pilot, lambda: "waits for 1 client " in text_of(host))
+        assert "3 clients" not in text_of(host), "what was asked is no longer true"
+        dialog.update_snapshot(without_server(node()))
+        await until(pilot, lambda: "✓ server 1402 has ended" in text_of(host))
+        assert "waits for" not in text_of(host)

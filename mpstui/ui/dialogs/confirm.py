@@ -57,7 +57,7 @@ class HarmConfirm(ActionDialog):
         #warnings { margin-top: 1; }
         #typed { display: none; margin: 1 0 0 0; }
         #typed.-wanted { display: block; }
-        .-outcome #typed { display: none; }
+        .-outcome #typed, .-outcome #facts { display: none; }
     }
     """
 

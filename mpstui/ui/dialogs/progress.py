@@ -247,6 +247,15 @@ class ActionDialog(ProgressDialog):
         """The wish as it stands."""
         raise NotImplementedError
 
+    def update_snapshot(self, snapshot: Snapshot) -> None:
+        """What goes on by itself is followed to its end."""
+        if self.result is not None and self.result.waits and self.sent is not None:
+            now = self.action.by_now(self.sent, snapshot)
+            if now is not None and now.message != self.result.message:
+                self.result = DialogOutcome(now.done, now.message, now.details, now.remedy or "", now.waits)
+                self._show_outcome()
+        super().update_snapshot(snapshot)
+
     def pressed(self, button: str) -> None:
         if self.state == "ended" and self.ASKS_AGAIN:
             self.asked = self.snapshot  # another yes, after the outcome, to what is shown by now
