@@ -308,9 +308,11 @@ class FleetApp(TypedApp[int]):
         name, lines = self._plots
         for title, line in lines.items() if name == node.name else ():
             text.append("\n" + plot(title, line, width))
-        places = [f"\n{place}: {state}" for place, state in node.daemons.items()]
+        # A node in FAULT has a daemon that answers: that is all that its “ok” says.
+        daemons = {place: "answers" if state == "ok" else state for place, state in node.daemons.items()}
+        places = [f"\n{place}: {state}" for place, state in daemons.items()]
         if len(places) > max(1, room // 4):
-            states = Counter(node.daemons.values()).most_common()
+            states = Counter(daemons.values()).most_common()
             places = [f"\n{len(places)} daemons: {', '.join(f'{number} {state}' for state, number in states)}"]
 
         def high(*parts: str) -> int:

@@ -240,7 +240,7 @@ async def test_at_80_columns_the_worst_problem_and_the_plots_are_seen_and_what_i
         shown = on_screen(fleet)
         assert remedy in shown
         assert "and 5 more: p" in shown
-        assert "8 daemons: 7 held, 1 ok" in shown
+        assert "8 daemons: 7 held, 1 answers" in shown
         assert "now 4 · most 13 in 6 h" in shown
         assert "now 2.0 GiB · most 8.0 GiB in 6 h" in shown
         assert "now — · most 3 in 6 h" in shown
