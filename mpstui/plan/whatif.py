@@ -109,7 +109,8 @@ def what_if(plan: Plan, device: Device, groups: Sequence[PresentTenant], ordinal
 def _row(tenant: PresentTenant | None, share: Share | None, device: Device) -> TenantRow:
     clients = tenant.clients if tenant else ()
     times = max(1, len(clients))
-    today = [_sms(client, device) for client in clients]
+    # Clients of one static partition share its SMs.
+    today = list({client.sm_partition or client.key: _sms(client, device) for client in clients}.values())
     return TenantRow(
         tenant.label if tenant else share.name if share else UNKNOWN,
         len(clients),

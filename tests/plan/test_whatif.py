@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from operations.fakes import GPU, OTHER_GPU, PIPE, client, node
 
-from mpstui.core.model import Event, ProcessKey
+from mpstui.core.model import Client, Event, ProcessKey
 from mpstui.plan.chain import Chain, limit_chains
 from mpstui.plan.planner import make_plan
 from mpstui.plan.types import Plan, target_of
@@ -62,6 +62,19 @@ def test_what_each_tenant_has_and_would_get() -> None:
         "2 alice python b.py",
         "3 bob vllm serve",
     ]
+
+
+def test_the_sms_of_a_static_partition_count_once_whoever_shares_it() -> None:
+    def of(pid: int, partition: str | None, sms: int | None) -> Client:
+        return client(pid, GPU, active_thread_percentage=None, sm_partition=partition, sm_count=sms)
+
+    def today(*clients: Client) -> int | None:
+        return what_if(plan(), DEVICE, tenants(node(*clients).daemons[0], DEVICE, "user")).rows[0].sms_today
+
+    both = of(1, "aa", 56), of(2, "aa", 56)
+    assert today(*both) == 56
+    assert today(*both, of(3, "bb", 32)) == 88
+    assert today(*both, of(3, None, None)) is None
 
 
 def test_who_has_the_share_already_keeps_nothing_old() -> None:
