@@ -8,7 +8,7 @@ from typing import Final
 
 from mpstui.core.limits import own_numbers
 from mpstui.core.model import DEVICES_VARIABLE, Client, Daemon, Device, Problem, Server, Snapshot
-from mpstui.core.text import client_pids, format_size, nouns, owner, plural, printable
+from mpstui.core.text import client_pids, format_size, nouns, owner, path_text, plural, printable
 from mpstui.core.trust import is_lying
 from mpstui.core.v3 import Namespace
 from mpstui.doctor.types import Facts, Finding, Verdict, subject_of
@@ -50,7 +50,7 @@ def from_status(facts: Facts) -> Iterator[Finding]:
     problems = facts.snapshot.problems
     for check, (codes, well) in _FROM_STATUS.items():
         found = [problem for problem in problems if problem.code in codes]
-        yield from (_finding(check, problem) for problem in found)
+        yield from (_finding(check, problem, facts.snapshot) for problem in found)
         if not found:
             why = _not_known(check, facts.snapshot)
             yield Finding(check, "unknown", "node", why) if why else Finding(check, "ok", "node", well, codes=codes)
@@ -359,12 +359,15 @@ def parts_of_devices(facts: Facts) -> Iterator[Finding]:
 
 def one_daemon_a_device(facts: Facts) -> Iterator[Finding]:
     """Two daemons on one device take turns on it, as if there were no MPS."""
-    found = [_finding("shared_device", problem) for problem in shared_devices(facts.snapshot.daemons)]
+    found = [_finding("shared_device", problem, facts.snapshot) for problem in shared_devices(facts.snapshot.daemons)]
     yield from found or [Finding("shared_device", "ok", "devices", "no device is served by two daemons")]
 
 
-def _finding(check: str, problem: Problem) -> Finding:
+def _finding(check: str, problem: Problem, snapshot: Snapshot) -> Finding:
     verdict = _VERDICT[problem.severity]
+    daemon = next((daemon for daemon in snapshot.daemons if path_text(daemon.pipe_dir) == problem.subject), None)
+    if check == "watching" and daemon is not None and daemon.named_servers:
+        return Finding(check, "ok", problem.subject, problem.text, codes=(problem.code,))  # nothing is to be mended
     return Finding(check, verdict, problem.subject, problem.text, problem.remedy, (problem.code,))
 
 

@@ -21,6 +21,7 @@ from mpstui.core.model import (
     Snapshot,
 )
 from mpstui.core.problems import KINDS
+from mpstui.core.text import path_text
 from mpstui.core.trust import Speaker
 from mpstui.core.v3 import Namespace, V3Node, V3Server
 from mpstui.doctor import setup, sharing
@@ -340,6 +341,16 @@ def test_what_could_not_be_looked_at_is_not_in_order(given, unknown):
     given = dict(given)
     found = sharing.from_status(facts(*given.pop("daemons", ()), **given))
     assert {f.check for f in found if f.verdict == "unknown"} == unknown
+
+
+@pytest.mark.parametrize(("protocol", "verdict", "told"), [("v3", "ok", False), ("legacy", "warning", True)])
+def test_that_a_daemon_is_asked_is_a_warning_only_where_something_can_be_done(protocol, verdict, told) -> None:
+    """What a daemon of protocol 3 logs is not known: to ask it is the usual way, and nothing is to be mended."""
+    asked = daemon(protocol=protocol, watch="polling", watch_detail="it is asked", watch_remedy="do this")
+    problem = Problem("info", "polling", path_text(asked.pipe_dir), "it is asked", "do this")
+    found = sharing.from_status(facts(asked, problems=(problem,)))
+    (one,) = [each for each in found if each.check == "watching"]
+    assert (one.verdict, one.evidence, bool(one.remedy)) == (verdict, "it is asked", told)
 
 
 def test_the_worst_comes_first_and_decides():
