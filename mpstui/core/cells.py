@@ -112,9 +112,10 @@ def sm_text(percentage: float | None, devices: Iterable[Device]) -> str:
     return f"{mark}{'/'.join(map(str, counts))} SM"
 
 
-def threads_text(percentage: float | None, sms: str) -> str:
-    """``25 %  32 SM`` in aligned columns."""
-    return f"{format_percentage(percentage):>6}  {sms}" if sms else f"{format_percentage(percentage):>6}"
+def threads_text(percentage: float | None, sms: str, none: str = UNKNOWN) -> str:
+    """``25 %  32 SM`` in aligned columns; ``none`` in the place of a percentage that is not there."""
+    text = none if percentage is None else format_percentage(percentage)
+    return f"{text:>6}  {sms}" if sms else f"{text:>6}"
 
 
 def devices_of(daemon: Daemon, snapshot: Snapshot) -> list[Device]:

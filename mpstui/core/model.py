@@ -160,6 +160,8 @@ class Client:
     """Bytes by device UUID."""
     cpu_percent: float | None = None
     active_thread_percentage: float | None = None
+    percentage_known: bool = False
+    """Of a daemon of protocol 3: whether no percentage means that none is set; else it is not known."""
     sm_count: int | None = None
     sm_count_estimated: bool = False
     pinned_mem_limits: Mapping[str, int] = field(default_factory=empty)

@@ -56,6 +56,7 @@ from mpstui.fields.common import (
     heading,
     memory_facts,
     priority,
+    priority_word,
     started,
     user_cell,
     user_text,
@@ -183,25 +184,25 @@ def _memory_text(client: Client, view: View, cells: int) -> Line:
     """What it uses in all, and of what; on several devices how full the fullest is, because a limit is a device's."""
     total, limit, percent, device = memory_of(client, view.ordinals, view.device)
     there = f"{gpu_label(view.device, view.indices)}:" if view.device is not None and len(client.gpu_memory) > 1 else ""
+    none = total is None or client.memory_limit_known or MEMORY_LIMIT in view.lacks
     if cells < _FULL_MEMORY:
-        short = _short_memory(total, limit, percent, device and gpu_label(device, view.indices))
+        unknown = "" if none else f"/{UNKNOWN}"
+        short = _short_memory(total, limit, percent, device and gpu_label(device, view.indices), unknown)
         return ((there + short[0][0].lstrip(), short[0][1]),) if there else short
     text = f"{there + format_size(total):>9}"
     if limit is None:
-        none = client.memory_limit_known or MEMORY_LIMIT in view.lacks
-        unknown = f" / {UNKNOWN}" if total is not None and not none else ""
-        return ((text + unknown, "plain"),)
+        return ((text if none else f"{text} / {UNKNOWN}", "plain"),)
     style, mark = ("warn", " ▲") if percent is not None and percent >= NEAR_LIMIT else ("plain", "")
     if device is not None and percent is not None:
         return ((f"{text} GPU{gpu_label(device, view.indices)} {percent:.0f} %{mark}", style),)
     return ((f"{text} / {format_size(limit)}{mark}", style),)
 
 
-def _short_memory(total: int | None, limit: int | None, percent: float | None, gpu: str | None) -> Line:
-    """``500M/2.0G``; on several devices ``4.3G 0:13%``."""
+def _short_memory(total: int | None, limit: int | None, percent: float | None, gpu: str | None, unknown: str) -> Line:
+    """``500M/2.0G``; on several devices ``4.3G 0:13%``; ``unknown`` stands behind where the limit is not known."""
     text = f"{short_size(total):>5}"
     if limit is None:
-        return ((text, "plain"),)
+        return ((text + unknown, "plain"),)
     style, mark = ("warn", "▲") if percent is not None and percent >= NEAR_LIMIT else ("plain", "")
     if gpu is not None and percent is not None:
         return ((f"{text} {gpu}:{percent:.0f}%{mark}", style),)
@@ -211,9 +212,14 @@ def _short_memory(total: int | None, limit: int | None, percent: float | None, g
 def _threads_cell(client: Client, view: View, cells: int) -> Line:
     share, sms = client.active_thread_percentage, _sms(client, " ")
     if cells < _FULL_THREADS:
-        text = UNKNOWN if share is None else f"{share:g}%"
+        text = _no_share(client) if share is None else f"{share:g}%"
         return ((f"{text:>4} {_sms(client, '').replace(' ', '')}", "plain"),)
-    return ((threads_text(share, sms), "plain"),)
+    return ((threads_text(share, sms, _no_share(client)), "plain"),)
+
+
+def _no_share(client: Client) -> str:
+    """In the place of a percentage that a client does not have: with a static partition none has an effect."""
+    return "none" if client.percentage_known else "" if client.sm_count is not None else UNKNOWN
 
 
 def _memory_row(client: Client, view: View) -> str:
@@ -222,13 +228,15 @@ def _memory_row(client: Client, view: View) -> str:
 
 def _threads_row(client: Client, view: View) -> str:
     if client.active_thread_percentage is None:
-        return _sms(client, "") or UNKNOWN
+        return _sms(client, "") or _no_share(client)
     return f"{format_percentage(client.active_thread_percentage)}  {_sms(client, '') or UNKNOWN}"
 
 
 def _threads_facts(client: Client, view: View) -> Iterable[Fact]:
     by, sms = client.limit_source.get("active_thread_percentage"), _sms(client, " ")
-    text = format_percentage(client.active_thread_percentage) + (f"  {sms}" if sms else "")
+    share = client.active_thread_percentage
+    text = _no_share(client) if share is None else format_percentage(share)
+    text = "  ".join(filter(None, (text, sms)))
     return (Fact("threads", f"{text}  set by {by}" if by else text),)
 
 
@@ -539,7 +547,11 @@ CLIENT: Final[Thing[Client]] = Thing(
         Field(
             "client_priority", "priority", INTEGER, lambda c, v: c.client_priority, null=True,
             about=f"{PRIORITY_WORDS}.",
-            column=Column(80, 6, 10, "PRIO", when=lambda v: not (v.daemon and v.daemon.lacking(DEFAULT_PRIORITY))),
+            column=Column(
+                80, 13, 10, "PRIO", cell=lambda c, v, n: ((priority_word(c.client_priority), "plain"),),
+                when=lambda v: not (v.daemon and v.daemon.lacking(DEFAULT_PRIORITY)),
+            ),
+            matches=lambda c, v, t: t == str(c.client_priority) or priority_word(c.client_priority).startswith(t),
             detail=Detail("mps", 50, facts=lambda c, v: (Fact("priority", priority(c.client_priority)),)), word="prio",
             command=DEFAULT_PRIORITY,
         ),

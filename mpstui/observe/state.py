@@ -997,6 +997,7 @@ def in_namespace(client: Client, environment: Mapping[str, str] | None, node: V3
     space = node.namespace(row.server, row.namespace) if row is not None else None
     own = own_percentage((environment or {}).get(PERCENTAGE_VARIABLE))
     percentage = own if space is None or space.active_thread_percentage is None else space.active_thread_percentage
+    told = space is not None and environment is not None and PERCENTAGE_VARIABLE not in environment
     source = {}
     if percentage is not None:
         source["active_thread_percentage"] = "client" if percentage is own else "namespace"
@@ -1018,6 +1019,7 @@ def in_namespace(client: Client, environment: Mapping[str, str] | None, node: V3
         client,
         namespace=row.namespace if row is not None else None,
         active_thread_percentage=percentage,
+        percentage_known=percentage is not None or told,
         pinned_mem_limits=memory or EMPTY,
         memory_limit_known=space is not None and environment is not None and own_sizes is not None,
         client_priority=space.client_priority if space is not None else None,

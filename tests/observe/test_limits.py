@@ -218,6 +218,26 @@ def test_a_percentage_of_an_environment_is_above_0_and_at_most_100(text: str, va
 
 
 @pytest.mark.parametrize(
+    ("space", "environment", "percentage", "known"),
+    [
+        (25.0, None, 25.0, True),
+        (25.0, {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "50"}, 25.0, True),
+        (None, {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "50"}, 50.0, True),
+        (None, {}, None, True),
+        (None, {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "all"}, None, False),
+        (None, None, None, False),  # its environment may not be read
+    ],
+)
+def test_that_a_client_of_a_namespace_has_no_percentage_is_known_or_not(space, environment, percentage, known) -> None:
+    spaces = (Namespace("open", "training", active_thread_percentage=space),)
+    node = V3Node((V3Server("training", pid=60),), spaces, (V3Client(7, "training", "0", "open"),))
+    found = in_namespace(Client(ProcessKey(7), server_pid=60), environment, node)
+    assert (found.active_thread_percentage, found.percentage_known) == (percentage, known)
+    nowhere = in_namespace(Client(ProcessKey(8), server_pid=60), {}, node)
+    assert (nowhere.active_thread_percentage, nowhere.percentage_known) == (None, False)
+
+
+@pytest.mark.parametrize(
     ("own", "memory", "source"),
     [
         (None, {"0": 8, "1": 8}, "namespace"),

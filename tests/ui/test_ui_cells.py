@@ -70,6 +70,23 @@ def test_memory_is_the_sum_and_the_limit_that_of_the_fullest_device() -> None:
     assert memory_of(replace(both, gpu_memory={}, pinned_mem_limits={}), {}) == (None, None, None, None)
 
 
+def test_what_is_known_of_a_clients_limits_is_said_in_narrow_columns_too() -> None:
+    def shown(name: str, cells: int, **changes: object) -> str:
+        cell = CLIENT[name].cell(client(1, gpu_memory={GPU0: 2 * GIB}, **changes), View(), cells)
+        return "".join(text for text, _ in cell).strip()
+
+    unknown = {"pinned_mem_limits": {}, "memory_limit_known": False}
+    assert [shown("gpu_memory", cells, **unknown) for cells in (13, 22)] == ["2.0G/—", "2.0 GiB / —"]
+    assert [shown("gpu_memory", cells, pinned_mem_limits={}) for cells in (13, 22)] == ["2.0G", "2.0 GiB"]
+    none = {"active_thread_percentage": None, "sm_count": None}
+    assert [shown("active_thread_percentage", cells, **none) for cells in (13, 18)] == ["—", "—"]
+    none["percentage_known"] = True
+    assert [shown("active_thread_percentage", cells, **none) for cells in (13, 18)] == ["none", "none"]
+    partition = {"active_thread_percentage": None, "sm_count": 56}
+    assert [shown("active_thread_percentage", cells, **partition) for cells in (13, 18)] == ["56SM", "56 SM"]
+    assert [shown("client_priority", 13, client_priority=n) for n in (0, 1, None)] == ["normal", "below normal", "—"]
+
+
 def test_limits_are_never_cut_and_say_whose_they_are() -> None:
     assert limits_text({}, True, 20, 2) == "none"
     assert limits_text({}, False, 20, 2) == "—"
