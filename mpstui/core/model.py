@@ -821,6 +821,11 @@ class Snapshot:
     past: Past | None = None
     """None: it is of now."""
 
+    @property
+    def asked_nvml(self) -> bool:
+        """Whether it has said something, or why it says nothing; where not, no devices means nothing."""
+        return bool(self.devices or self.nvml_detail or self.driver_version)
+
     def daemon(self, pipe_dir: Path) -> Daemon | None:
         return next((d for d in self.daemons if d.pipe_dir == pipe_dir), None)
 

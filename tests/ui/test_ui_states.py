@@ -161,7 +161,15 @@ async def test_no_daemon_and_no_nvml_are_said() -> None:
 
 
 async def test_before_the_first_snapshot() -> None:
-    assert "looking for daemons" in await screen_of(None)
+    text = await screen_of(None)
+    assert "looking for daemons" in text
+    assert "no device found" not in text
+
+
+async def test_before_nvml_was_read_no_device_is_said_to_be_missing() -> None:
+    unread = replace(one_daemon(), devices=(), driver_version=None, nvml_detail=None)
+    assert "… looking for devices" in await screen_of(unread)
+    assert "— no device found" in await screen_of(replace(unread, driver_version="580.159.04"))
 
 
 async def test_before_it_has_been_looked_nothing_is_said_to_be_missing() -> None:

@@ -66,7 +66,7 @@ class DevicesPanel(Panel[Device]):
         self._detail: str | None = None
         self._history = DeviceHistory()
         self._now = 0.0
-        self._past = self._by_logs = False
+        self._past = self._by_logs = self._asked = False
         self._window = USUAL
         self._plotted: dict[str, tuple[object, list[Line]]] = {}
         """Of each device what its plots were drawn of last, and they."""
@@ -74,7 +74,7 @@ class DevicesPanel(Panel[Device]):
         """Of each device the largest readings of the cells whose time is over, and of which cells."""
 
     def show(self, snapshot: Snapshot, lines_per_device: int, history: DeviceHistory) -> None:
-        self._detail = snapshot.nvml_detail
+        self._detail, self._asked = snapshot.nvml_detail, snapshot.asked_nvml
         self._by_logs = snapshot.past is not None and snapshot.past.what == "LOGS"
         self._history, self._now, self._past = history, snapshot.time, snapshot.past is not None
         here = {row.uuid for row in snapshot.devices}
@@ -165,6 +165,8 @@ class DevicesPanel(Panel[Device]):
     def empty(self) -> str:
         if self._by_logs:
             return f"{UNKNOWN} logs tell nothing of the devices"
+        if not self._asked:
+            return "… looking for devices"
         return f"{UNKNOWN} no readings: {no_readings(self._detail)}" if self._detail else f"{UNKNOWN} no device found"
 
     def title(self) -> Line:
