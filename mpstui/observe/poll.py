@@ -206,6 +206,8 @@ class Need(NamedTuple):
     """Which servers there are."""
     names: bool = False
     """The rows of ``ps``, which a client can forge: nothing could be told apart behind them, in the same session."""
+    contexts: bool = False
+    """Where the clients are, of a server whose log was not read from its start."""
 
 
 STATUS: Final = Need(
@@ -288,23 +290,27 @@ async def ask_for(control: MpsControl, clock: Callable[[], float], need: Need, s
     listing: dict[str, Question[Any]] = {}
     if need.listed:
         listing = {"servers": say.server_list(), "proof": say.default_percentage()}
+    elif need.contexts and ended and need.names:
+        listing = {"percentage": say.default_percentage()}  # the rows' proof too
     wanted = {} if ended and need.names else dict(listing)
     for server in servers[:1]:
         if need.clients:
             wanted[f"clients of {server}"] = say.client_list(server)
         if need.servers:
             wanted[f"status of {server}"] = say.server_status(server)
-    if (need.clients and not ended) or (need.percentage and not need.listed) or need == Need():
+    if (need.clients and not ended) or (need.percentage and not listing) or need == Need():
         wanted["percentage"] = say.default_percentage()
     if need.priority:
         wanted["priority"] = say.priority()
     if need.servers:
         wanted |= {f"percentage of {server}": say.percentage(server) for server in servers[:1]}
-    if need.devices:
-        wanted["devices"] = say.devices()
+    # Neither of these has an end of its own: each is the last of its session.
+    where = {f"contexts of {server}": say.contexts(server) for server in servers[:1] if need.contexts}
+    devices = {"devices": say.devices()} if need.devices else {}
     answers: dict[str, Answer[Any]] = {}
-    if wanted:
-        answers = dict(zip(wanted, await control.ask_all(*wanted.values()), strict=True))
+    for group in ({**wanted, **where}, devices) if where else ({**wanted, **devices},):
+        if group:
+            answers |= dict(zip(group, await control.ask_all(*group.values()), strict=True))
     hopeless = next((answer for answer in answers.values() if answer.outcome in _HOPELESS), None)
     clients = _of_servers("clients", servers, {name: answer.value for name, answer in answers.items()})
     if hopeless is None:
@@ -319,7 +325,14 @@ async def ask_for(control: MpsControl, clock: Callable[[], float], need: Need, s
         there = (0,) if told["servers"] is None else told["servers"]
     return Asked(
         next((answer for answer in answers.values() if answer.ok), tuple(answers.values())[-1]),
-        Membership(started, there, _of_servers("status", servers, told), clients, rows=told.get("rows") or ()),
+        Membership(
+            started,
+            there,
+            _of_servers("status", servers, told),
+            clients,
+            _of_servers("contexts", servers, told),
+            told.get("rows") or (),
+        ),
         LimitReading(
             started,
             told.get("percentage", told.get("proof")),

@@ -252,7 +252,8 @@ class DaemonWatcher:
             await self.ask_everything()
             return
         if not self.schedule.asleep:
-            await self._watched(self._ask_for(need))
+            behind = self._logs is not None and not self._logs.serves
+            await self._watched(self._ask_for(need._replace(contexts=need.clients and behind)))
 
     @property
     def _cut(self) -> bool:
@@ -291,7 +292,9 @@ class DaemonWatcher:
     def _differs(self, reading: Membership, need: Need) -> bool:
         """Whether a server or a client is otherwise than the logs have told by now."""
         servers = self._node.watch(self.pipe_dir).state.servers
-        listed = {pid for pids in reading.clients.values() for pid in pids} - {0}
+        # Of a server whose contexts were asked for, the logs need not have told of its clients.
+        listed = {pid for server, pids in reading.clients.items() if server not in reading.contexts for pid in pids}
+        listed.discard(0)
         return (
             not listed <= self._clients()
             or (need.listed and set(reading.servers) != servers.keys())

@@ -612,7 +612,7 @@ class MpsTuiApp(TypedApp[int]):
         if waits and self._unpainted is screen:
             self.paint(screen)
         self._unpainted = screen if waits else None
-        before, self._toasts = self._toasts, len(screen.query("Toast"))
+        before, self._toasts = self._toasts, sum(len(rack.children) for rack in screen.query_children("ToastRack"))
         if self._looks or before or self._toasts:
             self._looks = max(0, self._looks - 1)
             self.write_all(screen)

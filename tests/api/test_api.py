@@ -229,6 +229,34 @@ def test_a_snapshot_asks_for_no_memory_limit_where_none_was_set(
     client.tell("exit")
 
 
+def test_a_snapshot_asks_where_the_clients_are_of_whom_server_log_is_too_long_to_tell(
+    simulated: SimNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eight commands, and the same servers and clients as where both logs are read whole."""
+    monkeypatch.setattr("mpstui.observe.logs.HISTORY_BYTES", 2000)
+    simulated.control("set_default_device_pinned_mem_limit 1 20G")
+    clients = [simulated.spawn("busy") for _ in range(2)]
+    simulated.control(f"set_active_thread_percentage {simulated.control('get_server_list').strip()} 25")
+    found, log = [], simulated.log_dir / "control.log"
+    for behind in (False, True):
+        if behind:
+            with (simulated.log_dir / "server.log").open("ab") as out:
+                out.write(b"[2026-11-22 11:00:00.000 Server     7] Accepting connection..." + b"." * 2000 + b"\n")
+        before = log.read_bytes().count(b"Cmd:")
+        with mpstui.api.open([simulated.pipe_dir]) as node:
+            (daemon,) = node.snapshot().daemons
+        assert 2 <= log.read_bytes().count(b"Cmd:") - before <= 8
+        (server,) = daemon.servers
+        seen = {each.pid: (each.key, each.id, each.state, each.contexts, each.user) for each in server.clients}
+        found.append(
+            (daemon.default_pinned_mem_limits, server.pinned_mem_limits, server.active_thread_percentage, seen)
+        )
+    assert found[0] == found[1]
+    assert seen.keys() == {each.pid for each in clients}
+    for each in clients:
+        each.tell("exit")
+
+
 def test_read_only_changes_nothing(simulated: SimNode, tmp_path: Path) -> None:
     request = mpstui.api.Request("set_active_thread_percentage", simulated.pipe_dir, "25")
     with mpstui.api.open([simulated.pipe_dir], read_only=True) as node:
