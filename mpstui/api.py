@@ -534,7 +534,7 @@ class AsyncNode:
         """The check-up of the set-up, the worst finding first, with a complete snapshot of the node. Of logs that are
         read alone: what they tell, with what :meth:`past` gave for each. Raises UnusableNode, Unavailable, or
         UnreadableNodeError for logs."""
-        self._there()
+        self._now()
         if self._alone:
             return await asyncio.to_thread(self._examine_logs, snapshots)
         try:
@@ -567,7 +567,7 @@ class AsyncNode:
         such process. Raises Unavailable."""
         from mpstui.doctor.why import gather
 
-        self._there()
+        self._now()
         try:
             return await self._worker("check-up").call(lambda: gather(pid, snapshot, real_processes()))
         except OSError as error:
@@ -845,6 +845,13 @@ class AsyncNode:
     def _there(self) -> None:
         """Raises Unavailable where it is logs or a recording that are shown: nothing of this machine is looked at."""
         if self._viewer is not None and self._viewer.live is None:
+            raise Unavailable(self._viewer.why, status=ExitStatus.REFUSED_BY_SAFETY_RULE)
+
+    def _now(self) -> None:
+        """Raises Unavailable, too, where a screen shows the past of this machine: what is looked at here is of now."""
+        self._there()
+        shown = self._viewer.snapshot if self._viewer is not None else None
+        if self._viewer is not None and shown is not None and shown.past is not None:
             raise Unavailable(self._viewer.why, status=ExitStatus.REFUSED_BY_SAFETY_RULE)
 
     def _sources(self) -> tuple[NodeSources, tuple[Path, ...]]:

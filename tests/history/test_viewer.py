@@ -233,6 +233,11 @@ def test_the_live_screen_goes_back_and_comes_again(monkeypatch) -> None:
         assert viewer.snapshot.past is None
         assert viewer.snapshot is live.snapshot is seen[-1]
         assert await viewer.move(-90) is None
+        node = api.open((PIPE,)).unentered()
+        node._viewer = viewer
+        for asked in (node.findings(viewer.snapshot), node.why(1, viewer.snapshot)):
+            with pytest.raises(api.Unavailable, match="the screen shows the past"):
+                await asked
         await viewer.to_end()
         assert viewer.snapshot is live.snapshot
         assert viewer._player is None, "what was read of before is not kept"

@@ -87,6 +87,16 @@ async def test_what_of_the_history_is_not_read_is_said() -> None:
         await until(pilot, lambda: "its events are missing: a.gz." in said(app))
 
 
+async def test_in_the_past_the_faults_that_came_later_are_none_yet() -> None:
+    """The logs were read to their end: who looked at 02:10 saw the fault of 02:30 counted."""
+    later = OLDER._replace(time=LATEST.time + 60)
+    then = Past("PAST", LATEST.time + 1, 0.0, LATEST.time + 99, False, 1.0, "the screen shows the past")
+    app = trouble_app(replace(shown(), past=then), FakeTrouble((OLDER, later)))
+    async with app.run_test(size=(160, 48)) as pilot:
+        await pilot.press("B")
+        await until(pilot, lambda: "of 2 faults" in said(app))
+
+
 async def test_a_recording_says_what_it_does_not_know_and_not_that_nothing_can_be_changed() -> None:
     past = Past("REPLAY", 5.0, 0.0, 10.0, False, 1.0, "this is a recording")
     app = trouble_app(replace(node(), past=past), FakeTrouble(broken="this is a recording"))

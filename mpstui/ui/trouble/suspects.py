@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Hashable, Iterable, Iterator
 from pathlib import Path
@@ -96,7 +97,8 @@ class SuspectsScreen(ListScreen):
         try:
             if daemon is not None:
                 read = await backend.faults(daemon)
-                self._add(read.events)
+                until = shown.past.at if (shown := self.snapshot) is not None and shown.past is not None else math.inf
+                self._add(event for event in read.events if (event.time or 0.0) <= until)
                 self._missing = read.missing
         except Unavailable as error:
             past = self.snapshot is not None and self.snapshot.past is not None
