@@ -176,19 +176,19 @@ _CONNECTION_FAILED: Final[Mapping[bytes, str]] = {
     b"Unable to accept connection": "the daemon could not accept a connection",
     b"Unable to read new connection type information": "the daemon could not read what a new connection wants",
 }
-_DEBUGGEE: Final = pattern(rb"NEW DEBUGGEE (\d{1,10}) from user (\d{1,10})")
+_DEBUGGEE: Final = pattern(rb"NEW DEBUGGEE (\d{1,10}) from user (\d{1,10})\b")
 _CRASHED: Final = b"Server encountered a fatal exception"
 _TROUBLE: Final = (*_DAEMON_ERRORS, *_CONNECTION_FAILED, _CRASHED, b"NEW DEBUGGEE")
 _ENDS_PS: Final = (b"UI closed", b"Cmd:", b"Accepting connection", _STARTING_DAEMON)
 _MAY_END_PS: Final = pattern(rb"\].(?:" + b"|".join(map(re.escape, _ENDS_PS)) + rb")")
 _NEW_CLIENT: Final = pattern(rb"NEW CLIENT (\d{1,10}) from user (\d{1,10}): (.*)")
-_STARTING: Final = pattern(rb"Starting new server (\d{1,10}) for user (\d{1,10})")
-_READY: Final = pattern(rb"(?:NEW SERVER (?=\d+: Ready)|Server (?=\d+ is ready\b))(\d{1,10})")
+_STARTING: Final = pattern(rb"Starting new server (\d{1,10}) for user (\d{1,10})\b")
+_READY: Final = pattern(rb"(?:NEW SERVER (?=\d+: Ready)|Server (?=\d+ is ready\b))(\d{1,10})\b")
 """The second form was reported from Kubernetes."""
 _BUSY: Final = pattern(rb"Server (\d{1,10}) is <busy>")
-_EXITED: Final = pattern(rb"Server (\d{1,10}) exited with status (-?\d{1,10})")
+_EXITED: Final = pattern(rb"Server (\d{1,10}) exited with status (-?\d{1,10})\b")
 _WAITING: Final = pattern(rb"Server (\d{1,10}) has (\d{1,10}) active worker threads")
-_FORCED: Final = pattern(rb"Force shutting down server (\d{1,10})")
+_FORCED: Final = pattern(rb"Force shutting down server (\d{1,10})\b")
 _REFUSALS: Final = (
     b"Invalid",
     b"Insufficient privilege",
@@ -200,7 +200,7 @@ _REFUSALS: Final = (
 )
 _PROOF: Final = PROOF.encode()
 _NOT_STARTED: Final = pattern(
-    rb"Failed to start server(?: using uid (\d{1,10}))?[.,:]?\s*(?:error:\s*)?(.*)", re.DOTALL
+    rb"Failed to start server(?: using uid (\d{1,10})\b)?[.,:]?\s*(?:error:\s*)?(.*)", re.DOTALL
 )
 _IGNORED: Final = pattern(rb"(CUDA_MPS_[A-Z_]{1,64}) should be between (.{1,40})", re.DOTALL)
 _NOT_FOUND: Final = pattern(rb"Server \d{1,20} (?:not found|is <busy>)")

@@ -24,6 +24,25 @@ def test_recorded_lines_are_all_known(path, kind):
     assert set(strange) <= {"Unable to accept connection"}
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Starting new server 846 for user {}",
+        "NEW SERVER {}: Ready",
+        "Server {} is ready",
+        "Server 846 exited with status {}",
+        "Force shutting down server {}",
+        "NEW DEBUGGEE 5 from user {}",
+        "NEW CLIENT {} from user 0: Server already exists",
+        "Failed to start server using uid {}",
+    ],
+)
+def test_of_a_number_that_none_can_be_no_part_is_taken_for_one(text):
+    number = "1234567890" * 2
+    said = repr(events("control", control(text.format(number)))).replace(number, "")
+    assert number[:10] not in said
+
+
 def test_times_are_local():
     (event,) = events("control", control("Starting control daemon using socket /tmp/mps_0/control"))
     assert event.time == pytest.approx(at("21:24:28.598"))
