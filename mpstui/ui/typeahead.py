@@ -157,6 +157,14 @@ class Typeahead:
     # One after the other.
 
     async def _give(self) -> None:
+        try:
+            await self._give_waiting()
+        except Exception as error:  # nobody waits for this task, and the keys would be done with a later one
+            self._waiting.clear()
+            text = f"An error of mpstui itself dropped what was typed. {type(error).__name__}: {error}"
+            self._app.notify(text, title="Keys", severity="error", timeout=30, markup=False)
+
+    async def _give_waiting(self) -> None:
         since = self._clock()
         opened = False
         while self._waiting or self._openings() or opened:

@@ -165,6 +165,25 @@ async def test_keys_wait_for_nothing_for_ever_and_are_dropped_rather_than_misled
         assert app.overview.clients.cursor_index == row + 1, "what does not end is waited for once"
 
 
+async def test_what_an_error_has_stopped_is_not_done_with_a_later_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for the task: its error was lost, and the keys were kept for whatever came next."""
+    app = make_app(one_daemon())
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("j")
+
+        def broken(event: events.Event) -> bool:
+            raise RuntimeError("of the program's own")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(app.typeahead, "_stale", broken)
+            type_at_once(pilot, "k", "K")
+            await until(pilot, lambda: app._notifications)
+        (told,) = app._notifications
+        assert told.message == "An error of mpstui itself dropped what was typed. RuntimeError: of the program's own"
+        await pilot.press("j")
+        assert app.screen is app.overview, "a K of before asks nothing now"
+
+
 async def test_leaving_is_not_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(typeahead, "PATIENCE", 0.05)
     app = make_app(one_daemon())
