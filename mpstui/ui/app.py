@@ -93,6 +93,8 @@ class MpsTuiApp(TypedApp[int]):
     TITLE = "mpstui"
     COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {_palette}
     ALLOW_SELECT = False
+    give_back: Callable[[], object] = staticmethod(lambda: None)
+    """Called whenever garbage was collected: memory that is free goes to the system. Before the start."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+c,ctrl+q", "quit_app", "Quit", show=False, id="interrupt", priority=True),
         Binding("ctrl+z", "suspend_process", "Suspend; fg comes back", show=False, id="suspend", priority=True),
@@ -217,6 +219,7 @@ class MpsTuiApp(TypedApp[int]):
         begin = thread_time()
         forget_widths()
         gc.collect()
+        self.give_back()
         self.set_timer(max(_COLLECT_S, 1000 * (thread_time() - begin)), self._tidy)
 
     async def on_unmount(self) -> None:

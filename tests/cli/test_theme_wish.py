@@ -37,8 +37,13 @@ def test_a_broken_theme_that_is_asked_for_says_what_is_wrong_with_its_file(
 
 def test_one_heap_for_all_threads_where_the_c_library_knows_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[tuple[int, int]] = []
-    libraries = iter([SimpleNamespace(mallopt=lambda *words: told.append(words)), SimpleNamespace()])
+    trims: list[int] = []
+    library = SimpleNamespace(mallopt=lambda *words: told.append(words), malloc_trim=trims.append)
+    libraries = iter([library, SimpleNamespace()])
     monkeypatch.setattr("ctypes.CDLL", lambda name: next(libraries))
-    screen.one_heap()
+    give_back = screen.one_heap()
     assert (-8, 1) in told, "M_ARENA_MAX"
-    screen.one_heap()
+    assert not trims
+    give_back()
+    assert trims == [0]
+    screen.one_heap()()

@@ -757,10 +757,12 @@ async def test_the_screen_outlives_the_collection_of_its_garbage(monkeypatch) ->
 
     monkeypatch.setattr("mpstui.ui.app._COLLECT_S", 0.01)
     app = make_app(one_daemon())
+    given: list[int] = []
+    app.give_back = lambda: given.append(len(whole))
     async with app.run_test(size=(80, 24)) as pilot:
         gc.callbacks.append(seen)
         try:
-            await until(pilot, lambda: len(whole) > 1)
+            await until(pilot, lambda: len(whole) > 1 and given[-1:] > [0])
         finally:
             gc.callbacks.remove(seen)
         assert app.is_running
