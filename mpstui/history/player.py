@@ -28,7 +28,7 @@ class Player:
     """Reads a tape. Raises RecordingError where nothing of it can be read; what is damaged later ends it there."""
 
     def __init__(self, tape: Tape) -> None:
-        self._tape = tape
+        self.tape = tape
         self.trouble: str | None = None
         """Why it ends where it does, where that is not its end."""
         self._until: float | None = None
@@ -37,14 +37,14 @@ class Player:
     @property
     def span(self) -> tuple[float, float]:
         """Its first and its last moment."""
-        heads = self._tape.heads()
+        heads = self.tape.heads()
         if not heads:
             return 0.0, 0.0
         return heads[0].first, heads[-1].last if self._until is None else min(self._until, heads[-1].last)
 
     def at(self, time: float) -> ShownMoment | None:
         """What was known at that time; before the first moment: there. None where nothing is known yet."""
-        heads = self._tape.heads()
+        heads = self.tape.heads()
         if not heads:
             return None
         for number in reversed(range(member_at(heads, time) + 1)):
@@ -58,7 +58,7 @@ class Player:
 
     def next_event(self, after: float) -> ShownMoment | None:
         """The first moment behind ``after`` with an event that was not there before; None where there is none."""
-        heads = self._tape.heads()
+        heads = self.tape.heads()
         for number in range(member_at(heads, after), len(heads)):
             if heads[number].events and (heads[number].last > after or number == len(heads) - 1):
                 for moment in self._news(number):
@@ -68,7 +68,7 @@ class Player:
 
     def previous_event(self, before: float) -> ShownMoment | None:
         """The last moment before ``before`` with an event that was not there before; None where there is none."""
-        heads = self._tape.heads()
+        heads = self.tape.heads()
         for number in reversed(range(member_at(heads, before) + 1 if heads else 0)):
             if heads[number].events:
                 found = None
@@ -100,7 +100,7 @@ class Player:
 
     def moments(self, number: int) -> Iterator[tuple[float, Snapshot | None, object]]:
         """Each snapshot of a member with its time and what its newest event is; first, what that was before."""
-        raw, coder = lines(self._tape, number), Coder()
+        raw, coder = lines(self.tape, number), Coder()
         time = 0.0
         try:
             first = next(raw, None)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
 import stat
 import struct
@@ -56,8 +57,11 @@ _LEVEL: Final = 3
 _WHOLE: Final = frozenset(("add_event", "add_xids", "snapshot"))
 """Readings that are told whole; of the others, what has changed since the last of the kind."""
 _LATEST: Final = 2.5e11
+_SCREEN: Final = "screen"
+"""Where a recording is from that no ``mpstui record`` has written."""
 _ROTATED: Final = pattern(r"\.([1-9][0-9]?)")
 _LAST_PART: Final = 99
+_NO_LIMIT: Final = 1 << 62
 
 
 class RecordingError(Exception):
@@ -117,6 +121,10 @@ def line_schema() -> dict[str, Any]:
             "mpstui_recording": {"const": VERSION},
             "time": {"type": "number"},
             "state": codec(Kept).schema,
+            "from": {
+                "const": _SCREEN,
+                "description": "In the first member of a recording that a screen has saved: it is what that kept.",
+            },
         },
         "required": ["mpstui_recording", "time", "state"],
         "additionalProperties": False,
@@ -662,6 +670,10 @@ class Recorder:
         return head is not None and (now - head.first >= self._span or self._lines >= self._many or self._told >= _FULL)
 
     def _begin(self, node: NodeState, now: float) -> None:
+        self._member(now)
+        self._add(self._coder.begin(node, now), now, event=False)
+
+    def _member(self, now: float) -> None:
         self.end()
         self._head, self._coder = Head(0, now, now, 0), Coder(self._mask)
         self._packer = zlib.compressobj(6, zlib.DEFLATED, -15)
@@ -669,7 +681,17 @@ class Recorder:
         self._size = _HEADER
         self._sink.begin(self._head)
         self._flushed = now
-        self._add(self._coder.begin(node, now), now, event=False)
+
+    def copy(self, tape: MemoryTape) -> None:
+        """All that a screen has kept. Raises OSError, and RecordingError."""
+        for number, head in enumerate(tape.heads()):
+            self._member(head.first)
+            for place, line in enumerate(lines(tape, number)):
+                first = not number and not place
+                self._add(_line({**_parsed(line), "from": _SCREEN}) if first else line + b"\n", head.last, event=False)
+            if self._head is not None:
+                self._head = self._head._replace(events=head.events)
+        self.end()
 
     def _add(self, line: bytes, now: float, *, event: bool) -> None:
         if self._head is None:
@@ -742,6 +764,27 @@ def lines(tape: Tape, number: int) -> Iterator[bytes]:
         if unpacked > _UNPACKED or waiting > LINE or many > 2 * _MANY:
             raise RecordingError("a part of it is larger than any recording's")
         yield from whole
+
+
+def is_a_screens(tape: Tape) -> bool:
+    """Whether it is what a screen had kept, and not all that somebody wanted written. Raises RecordingError."""
+    first = next(lines(tape, 0), None)
+    return first is not None and _parsed(first).get("from") == _SCREEN
+
+
+def save(tape: MemoryTape, path: Path) -> int:
+    """What is kept there as a new recording, for its owner alone, whole or not at all; its bytes. Raises
+    RecordingError."""
+    sink = FileSink(path, _NO_LIMIT, math.inf, new=True)
+    try:
+        Recorder(sink, system.time).copy(tape)
+        return os.path.getsize(path)
+    except (OSError, RecordingError) as error:
+        with suppress(OSError):
+            os.unlink(path)
+        raise RecordingError(f"{path_text(path)} cannot be written: {error_text(error)}") from None
+    finally:
+        sink.close()
 
 
 def member_at(heads: Sequence[Head], time: float) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
+import shlex
 import time as system
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -16,12 +18,21 @@ from mpstui.control.mps import MpsControl
 from mpstui.core.activity import ActivityLook
 from mpstui.core.mask import Mask
 from mpstui.core.model import Past, Snapshot
-from mpstui.core.text import path_text, printable
+from mpstui.core.text import error_text, format_size, path_text, printable, unprintable
 from mpstui.history.log_recording import LogTape
 from mpstui.history.player import Player, ShownMoment
 from mpstui.history.postmortem import as_told_there
 from mpstui.history.reader import LogHistory
-from mpstui.history.recording import FileSink, FileTape, MemoryTape, Recorder, RecordingError, Tape
+from mpstui.history.recording import (
+    FileSink,
+    FileTape,
+    MemoryTape,
+    Recorder,
+    RecordingError,
+    Tape,
+    is_a_screens,
+    save,
+)
 from mpstui.history.times import time_within
 from mpstui.observe.sources import BlockingCalls, NodeSources
 from mpstui.observe.watcher import NodeWatcher
@@ -42,6 +53,7 @@ WHY: Final = {
     "LOGS": "these are logs of the past: nothing can be changed there",
     "PAST": "the screen shows the past; press End to go back to now",
 }
+_KEPT: Final = "A screen has saved this: it begins where what that screen had kept began."
 T = TypeVar("T")
 What = Literal["REPLAY", "LOGS", "PAST"]
 
@@ -218,6 +230,24 @@ class Viewer:
             await self._leave()
             return None
 
+    async def save(self, text: str) -> tuple[bool, str]:
+        """Write what is kept into a new file, as a recording; whether it was, and a sentence."""
+        try:
+            path = _named(text)
+            if (problem := unprintable(os.fspath(path))) is not None:
+                return False, f"Nothing is written: {problem}"
+            (first, last), size = await self._ask(lambda player: (player.span, self._save(player, path)))
+        except (RecordingError, RuntimeError) as error:  # no home folder for that name
+            return False, error_text(error)
+        told = f"{_told(first, (first, last))} to {_told(last, (first, last))}"
+        where = path_text(path)
+        return True, f"{told}, {format_size(size)}, for you alone. mpstui replay {shlex.quote(where)} shows it."
+
+    def _save(self, player: Player, path: Path) -> int:
+        if not isinstance(player.tape, MemoryTape):
+            raise RecordingError("This is a recording already: copy its file.")
+        return save(player.tape, path)
+
     def toggle(self) -> bool:
         """Let time go on from here, or stand; answers whether it is the past that is shown."""
         if self._at is None:
@@ -322,11 +352,12 @@ def of_file(path: Path, speed: float) -> Viewer:
     """Of a recording. Raises RecordingError."""
     tape = FileTape(path)
     player = Player(tape)
+    told = _KEPT if is_a_screens(tape) else None
     if player.at(player.span[0]) is None:
         tape.close()
         why = player.trouble or "it ends before anything of the node was read"
         raise RecordingError(f"{path_text(path)}: {why.removesuffix(' It is shown up to there.')}")
-    return Viewer("REPLAY", lambda: tape, speed=speed, trouble=lambda: tape.trouble)
+    return Viewer("REPLAY", lambda: tape, speed=speed, trouble=lambda: tape.trouble or told)
 
 
 def of_logs(log_dirs: Sequence[Path]) -> Viewer:
@@ -466,6 +497,11 @@ class LiveViewer(Viewer):
         self._playing, self._at, self._moment, self._player = False, None, None, None
         if self._live.snapshot is not None:
             self._tell(self._live.snapshot)
+
+
+def _named(text: str) -> Path:
+    """The file that somebody typed. Raises RuntimeError where the home folder that it names is not known."""
+    return Path(text.strip()).expanduser().absolute()
 
 
 def _told(time: float, span: tuple[float, float]) -> str:

@@ -18,6 +18,7 @@ from textual.binding import Binding, BindingType
 from textual.command import Provider
 from textual.dom import DOMNode
 from textual.message import Message
+from textual.notifications import SeverityLevel
 from textual.screen import Screen
 from textual.theme import Theme
 
@@ -338,6 +339,19 @@ class MpsTuiApp(TypedApp[int]):
         if why is not None:
             self.notify(why, title="Time", severity="warning", markup=False, timeout=6)
 
+    def save_past(self, file: str) -> None:
+        if constants.DRIVER:
+            told = "whoever sits at a browser writes no file on this machine"
+            self.notify(told, title="Not saved", severity="warning", markup=False)
+        elif self.past is not None:
+            self.run_worker(self._save_past(self.past, file), exit_on_error=False)
+
+    async def _save_past(self, past: TimeMachine, file: str) -> None:
+        saved, said = await past.save(file)
+        severity: SeverityLevel = "information" if saved else "warning"
+        title = "Saved" if saved else "Not saved"
+        self.notify(said, title=title, severity=severity, markup=False, timeout=15)
+
     def _show(self, snapshot: Snapshot | None) -> None:
         """Only what is seen is brought up to date: the screen in front, and under a window the one that it stands on,
         whose numbers would be other ones than the window's. The others catch up when they are in front again."""
@@ -586,6 +600,17 @@ class MpsTuiApp(TypedApp[int]):
 
         if not isinstance(self.screen, Palette):
             self.push_screen(Palette(id="--command-palette"))
+
+    def open_palette(self, text: str) -> None:
+        self.action_command_palette()
+        self.screen.call_after_refresh(self._fill_palette, text)
+
+    def _fill_palette(self, text: str) -> None:
+        from textual.widgets import Input
+
+        for entry in self.screen.query(Input):
+            entry.value = text
+            entry.cursor_position = len(text)
 
     @opens
     def action_show_help(self) -> None:

@@ -46,6 +46,9 @@ class TimeMachine(Protocol):
 
     async def to_end(self) -> str | None: ...
 
+    async def save(self, text: str, /) -> tuple[bool, str]:
+        """Write what is kept into the file of that name; whether it was, and a sentence."""
+
     def toggle(self) -> bool:
         """Let time go on, or stand; False where it is now that is shown."""
 
@@ -59,6 +62,12 @@ class Host(Protocol):
 
     def travel(self, how: str, *values: object, done: Callable[[bool], None] = ...) -> None:
         """Move in time: one of the ways of a ``TimeMachine``."""
+
+    def save_past(self, file: str) -> None:
+        """Write what is kept of the past into that file."""
+
+    def open_palette(self, text: str) -> None:
+        """The line that takes commands by name, with that typed into it."""
 
     def catch_up(self) -> None: ...
 

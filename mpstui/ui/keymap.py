@@ -241,7 +241,7 @@ LETTERS: Final[Mapping[str, Letter]] = {
     "t": _letter("terminate", "action.terminate_client", "namespace.terminate", harms=True),
     "u": _letter("unblock the daemon", "action.unblock", harms=True),
     "v": _letter("choose", "clients.choose", "kinds.toggle", "columns.switch"),
-    "w": _letter("write a profile", "plan.save"),
+    "w": _letter("write a file: a profile, the past", "plan.save", "past.save"),
     "x": _letter(
         "stop or end this one",
         "daemon.stop",

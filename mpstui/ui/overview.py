@@ -742,6 +742,7 @@ class Overview(WithPast, WithTrouble, Ground):
             "user": [("everybody", "all clients"), *users],
             "filter": (),
             "find": (),
+            "save": (),
         }
 
     def show_view(self, name: str, word: str) -> None:
@@ -762,6 +763,8 @@ class Overview(WithPast, WithTrouble, Ground):
             self._keep_filter()
         elif name == "find":
             clients.find(word)
+        elif name == "save":
+            self._host.save_past(word)
         self._show_keys()
 
     def _by_user(self) -> list[Group]:

@@ -44,10 +44,11 @@ class PastBar(LineWidget):
         super().__init__(id="past")
         self._past: Past | None = None
         self._keys: Line = ()
+        self._more: Line = ()
 
-    def show(self, past: Past | None, keys: Line) -> None:
-        """What is shown of the past; None: nothing."""
-        self._past, self._keys = past, keys
+    def show(self, past: Past | None, keys: Line, more: Line = ()) -> None:
+        """What is shown of the past; None: nothing. ``more``: keys that are told where there is room."""
+        self._past, self._keys, self._more = past, keys, more
         self.repaint()
 
     def lines(self, width: int, height: int) -> list[Line]:
@@ -61,6 +62,8 @@ class PastBar(LineWidget):
         how = f" ×{past.speed:g} " if past.playing else ""
         right: Line = ((f"{how}", "bold"), *self._keys)
         room = width - width_of(right) - len(first) - len(last) - 5
+        if room - width_of(self._more) >= _TRACK:
+            right, room = ((f"{how}", "bold"), *self._more, *self._keys), room - width_of(self._more)
         bar = track(past, min(60, max(_TRACK, room)))
         left: Line = ((f" {first} ", "dim"), (bar, "label"), (f" {last} ", "dim"))
         return [justify(left, right, width)]
@@ -75,6 +78,7 @@ class WithPast(StyledScreen):
         Binding("left_curly_bracket", "minutes(-1)", "Time: a minute back", show=False, id="past.minute_back"),
         Binding("right_curly_bracket", "minutes(1)", "Time: a minute on", show=False, id="past.minute_on"),
         Binding("T", "ask_time", "Time: go to a time", show=False, id="past.time"),
+        Binding("w", "save", "Write what is kept of the past into a file", show=False, id="past.save"),
         Binding("end", "now", "Time: back to now", show=False, id="past.now", priority=True),
     ]
     DEFAULT_CSS = """
@@ -113,7 +117,8 @@ class WithPast(StyledScreen):
                 keys = " ".join(shown_key(keymap, name, key) for name, key in zip(names, defaults, strict=True))
                 parts += [(f" {keys}", "key"), (f" {word}", "dim")]
             parts += [(" End", "key"), (" now " if past.what == "PAST" else " last ", "dim")]
-            self.past_bar.show(past, tuple(parts))
+            saves = shown_key(keymap, "past.save", "w") if past.what != "REPLAY" else ""
+            self.past_bar.show(past, tuple(parts), ((f" {saves}", "key"), (" save", "dim")) if saves else ())
         return (past is not None) + asks
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -127,6 +132,11 @@ class WithPast(StyledScreen):
 
     def action_minutes(self, minutes: int) -> None:
         self._move("move", minutes * MINUTE)
+
+    @opens
+    def action_save(self) -> None:
+        """The line of commands, with a name that can be typed over."""
+        cast("Host", self.app).open_palette(time.strftime("save ~/mpstui-%Y%m%d-%H%M%S.mps"))
 
     def action_now(self) -> None:
         self._move("to_end")

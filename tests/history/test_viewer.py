@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import gzip
+import os
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -16,9 +19,9 @@ from mpstui.core.model import Past, Snapshot
 from mpstui.history.log_recording import LogTape
 from mpstui.history.player import Player
 from mpstui.history.postmortem import state_at
-from mpstui.history.recording import FileSink, MemoryTape, RecordingError
+from mpstui.history.recording import FileSink, FileTape, MemoryTape, RecordingError, lines
 from mpstui.history.times import time_within
-from mpstui.history.viewer import LiveViewer, Viewer, of_logs
+from mpstui.history.viewer import LiveViewer, Viewer, of_file, of_logs
 from mpstui.observe.reducer import NodeState
 from mpstui.operations.registry import ON_OVERVIEW, OPERATIONS
 from mpstui.operations.runner import OperationRunner
@@ -43,6 +46,56 @@ def log_dir(tmp_path) -> Path:
     for kind, raw in FAULTS.items():
         (tmp_path / f"{kind}.log").write_bytes(b"\n".join(raw) + b"\n")
     return tmp_path
+
+
+def test_what_a_screen_has_kept_is_saved_as_a_recording(tape, tmp_path) -> None:
+    """Whole, for its owner alone, in a new file, and it says what it is."""
+    screen = Viewer("PAST", lambda: tape, speed=0)
+    path = tmp_path / "kept.mps"
+    made, said = asyncio.run(screen.save(f" {path} "))
+    assert made
+    assert said.endswith(f", for you alone. mpstui replay {path} shows it.")
+    assert said.startswith(time.strftime("%H:%M:%S to ", time.localtime(tape.heads()[0].first)))
+    assert path.stat().st_mode & 0o777 == 0o600
+    whole = b"".join(line + b"\n" for n in range(len(tape.heads())) for line in lines(tape, n))
+    first = whole.index(b"\n") - 1
+    assert gzip.decompress(path.read_bytes()) == whole[:first] + b',"from":"screen"' + whole[first:]
+    again = of_file(path, 0)
+    past = asyncio.run(again.prime()).past
+    assert (past.first, past.last) == (tape.heads()[0].first, tape.heads()[-1].last)
+    assert past.note == "A screen has saved this: it begins where what that screen had kept began."
+    ours, theirs = Player(tape), Player(again._open().tape)
+    assert ours.at(past.last).snapshot == theirs.at(past.last).snapshot
+    assert ours.next_event(past.first).time == theirs.next_event(past.first).time
+    for refused, why in ((path, "is there"), (tmp_path / "no" / "a.mps", "No such"), (f"{tmp_path}/a\x1b", "rename")):
+        made, said = asyncio.run(screen.save(str(refused)))
+        assert not made
+        assert why in said
+    made, said = asyncio.run(again.save(f"{path}.2"))
+    assert (made, said) == (False, "This is a recording already: copy its file.")
+    assert [each.name for each in tmp_path.iterdir()] == ["kept.mps"]
+
+
+def test_what_is_saved_is_written_to_no_place_of_anothers_and_whole_or_not_at_all(tape, tmp_path, monkeypatch) -> None:
+    screen = Viewer("PAST", lambda: tape, speed=0)
+    (tmp_path / "theirs").write_text("theirs")
+    (tmp_path / "link").symlink_to("theirs")
+    assert "is there" in asyncio.run(screen.save(f"{tmp_path}/link"))[1]
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    assert "can be changed by everybody" in asyncio.run(screen.save(f"{tmp_path}/open/a.mps"))[1]
+    write = os.write
+
+    def full(fd: int, data: bytes) -> int:
+        if len(data) > 100:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(fd, data)
+
+    monkeypatch.setattr(os, "write", full)
+    made, said = asyncio.run(screen.save(f"{tmp_path}/a.mps"))
+    assert not made
+    assert said.endswith("a.mps cannot be written: No space left on device")
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["link", "open", "theirs"]
 
 
 async def shown(viewer, condition) -> Snapshot:
@@ -247,7 +300,7 @@ def test_the_live_screen_goes_back_and_comes_again(monkeypatch) -> None:
     assert viewer.kept < 50_000
 
 
-def test_what_a_live_screen_keeps_is_packed_tighter_as_it_becomes_old(monkeypatch) -> None:
+def test_what_a_live_screen_keeps_is_packed_tighter_as_it_becomes_old(monkeypatch, tmp_path) -> None:
     now = [at("21:29:00")]
     monkeypatch.setattr(time, "time", lambda: now[0])
     live = Live(NodeState("gpu-07", euid=0))
@@ -271,6 +324,8 @@ def test_what_a_live_screen_keeps_is_packed_tighter_as_it_becomes_old(monkeypatc
         goes.release()
         await pauses.get()
         assert viewer.kept < 0.9 * before
+        assert (await viewer.save(f"{tmp_path}/a.mps"))[0]
+        assert Player(FileTape(tmp_path / "a.mps")).at(now[0] - 390).snapshot.time == now[0] - 390
         assert await viewer.move(-390) is None
         assert viewer.snapshot.time == now[0] - 390
         await viewer.stop()

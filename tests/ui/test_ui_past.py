@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 from textual import events
+from textual.widgets import Input
 
 from mpstui.core.model import Past, Snapshot
 from mpstui.history.log_recording import LogTape
@@ -46,6 +47,10 @@ class Machine:
     async def to_end(self) -> str | None:
         self.asked.append(("end",))
         return None
+
+    async def save(self, text: str) -> tuple[bool, str]:
+        self.asked.append(("save", text))
+        return False, "it is there"
 
     def meanwhile(self, callback: object) -> None: ...
 
@@ -161,6 +166,23 @@ async def test_the_keys_at_the_foot_lead_back_to_now_and_escape_does_too() -> No
         await pilot.press("escape")
         await pilot.pause()
         assert len(machine.asked) == 1, "a recording has no now"
+
+
+async def test_what_is_kept_is_saved_by_a_key_and_by_name() -> None:
+    app = make_app(one_daemon())
+    app.past = machine = Machine()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("w")
+        await until(pilot, lambda: bool(app.screen.query("CommandInput")))
+        line = app.screen.query_one("CommandInput", Input)
+        await until(pilot, lambda: line.value.startswith("save ~/mpstui-"))
+        line.value = "save /tmp/Night 1.mps"
+        await until(pilot, lambda: "save /tmp/Night 1.mps" in text_of(app).replace(line.value, "", 1))
+        await pilot.press("enter")
+        await until(pilot, lambda: said(app, "it is there"))
+        assert machine.asked == [("save", "/tmp/Night 1.mps")]
+        assert " w save " in await push(pilot, replace(one_daemon(), past=past(what="PAST", last=NOW - 60)))
+        assert " w save " not in await push(pilot, replace(one_daemon(), past=past()))
 
 
 def test_the_bar_says_where_one_is() -> None:

@@ -45,7 +45,7 @@ def test_the_only_key_of_another_is_refused_unless_that_one_gets_another() -> No
 
 
 def test_what_all_screens_share_clashes_with_the_keys_of_each() -> None:
-    for key, owner in (("a", "activity"), ("w", "plan.save")):
+    for key, owner in (("a", "activity"), ("V", "plan.open")):
         _, messages = resolve({"quit": key}, places())
         assert any(f"{key} is the only key of {owner}" in message for message in messages)
 

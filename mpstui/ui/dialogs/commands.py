@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import partial
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, cast, runtime_checkable
 
 from textual import on
 from textual.command import CommandPalette, DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
 from textual.theme import BUILTIN_THEMES
-from textual.widgets import Input
 
 from mpstui.core.late import dataclass
 from mpstui.core.model import Daemon
@@ -19,7 +18,7 @@ from mpstui.core.text import printable
 from mpstui.operations.operation import Operation
 from mpstui.operations.registry import ELSEWHERE
 from mpstui.ui.bars import KeyBar, KeyHint
-from mpstui.ui.contract import Runner
+from mpstui.ui.contract import Host, Runner
 from mpstui.ui.dialogs.command_words import Typed, commands, views
 from mpstui.ui.dialogs.help import NOT_HERE
 from mpstui.ui.keys import ACTION_PREFIX, written
@@ -141,7 +140,8 @@ class ActionCommands(Provider):
         if begun is not None and rest:
             yield Typed(first, f"“{rest}” is not understood: “{begun}” takes nothing more")
         elif (command := IN_A_SHELL.get(first.lower())) is not None:
-            yield Typed(query, f"not a command of the screen: type  mpstui {command}  in a shell")
+            here = "; save FILE writes what this screen has kept" if first.lower() == "record" else ""
+            yield Typed(query, f"not a command of the screen: type  mpstui {command}  in a shell{here}")
         else:
             hint = f"; did you mean {' or '.join(near)}?" if near else "."
             yield Typed(query, f"no command is called so{hint} Without a word all are listed")
@@ -191,14 +191,7 @@ class ActionCommands(Provider):
         elif typed.operation is not None:
             screen.open_typed(typed)
         else:
-            self.app.action_command_palette()
-            self.app.screen.call_after_refresh(self._fill, typed.text)
-
-    def _fill(self, text: str) -> None:
-        entry = self.app.screen.query(Input)
-        if entry:
-            entry.first().value = text
-            entry.first().cursor_position = len(text)
+            cast("Host", self.app).open_palette(typed.text)
 
     async def _run(self, action: str) -> None:
         await self.app.run_action(action, self.screen)
