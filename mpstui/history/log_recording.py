@@ -40,7 +40,7 @@ class LogTape(MemoryTape):
                     told.append(str(error))
             if not histories:
                 raise RecordingError("; ".join(told) or "no log directory is known")
-            told += [text for history in histories for text in history.trouble]
+            told += [text for history in histories for text in (*history.trouble, *history.left_out)]
             if self._read(histories):
                 told.append(f"only the last {READ >> 20} MiB of each log are shown")
         finally:

@@ -196,6 +196,12 @@ def test_logs_without_a_daemon_come_to_what_they_tell_at_each_time(log_dir) -> N
         assert when - 5 < found.time <= when
 
 
+def test_logs_that_are_compressed_are_said_to_be_left_out(log_dir) -> None:
+    """They were on the screen as if nothing had been before."""
+    (log_dir / "server.log.2.gz").write_bytes(b"")
+    assert "what was compressed is not read, and its events are missing: server.log.2.gz." in LogTape([log_dir]).trouble
+
+
 def test_logs_that_are_not_there_are_said_so(tmp_path) -> None:
     with pytest.raises(RecordingError, match="No such file"):
         of_logs([tmp_path])
