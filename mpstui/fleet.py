@@ -859,10 +859,11 @@ def summary(nodes: Sequence[FleetNode]) -> str:
     """``1000 nodes: 2 FAULT, 1 HELD, 997 ok · 7312 clients``, and how many of them are simulated ones."""
     states = {state: sum(node.state == state for node in nodes) for state in STATES}
     told = ", ".join(f"{number} {state}" for state, number in states.items() if number)
-    clients = sum(node.clients or 0 for node in nodes)
+    known = [node.clients for node in nodes if node.clients is not None]
+    clients = plural(sum(known), "client") if known or not nodes else f"{UNKNOWN} clients"
     simulated = sum(node.simulated for node in nodes)
     made_up = f" · {simulated} SIMULATED" if simulated else ""
-    return f"{plural(len(nodes), 'node')}: {told or 'none'} · {clients} clients{made_up}"
+    return f"{plural(len(nodes), 'node')}: {told or 'none'} · {clients}{made_up}"
 
 
 def opening(command: str, host: str) -> list[str]:

@@ -757,3 +757,11 @@ def test_three_nodes_over_a_real_sshd(tmp_path: Path) -> None:
     assert {found[f"n{number}"]["state"] for number in range(3)} == {"ok"}
     assert found["away"]["state"] == "NO ANSWER"
     assert "refused" in found["away"]["detail"]
+
+
+def test_what_no_node_tells_is_no_number_above_them() -> None:
+    """A node that does not answer, alone behind a filter, had "0 clients" above it."""
+    away, one = FleetNode("a", "NO ANSWER"), FleetNode("b", "ok", clients=1)
+    assert summary([away]) == "1 node: 1 NO ANSWER · — clients"
+    assert summary([away, one]) == "2 nodes: 1 NO ANSWER, 1 ok · 1 client"
+    assert summary([]) == "0 nodes: none · 0 clients"
