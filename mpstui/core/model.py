@@ -629,6 +629,10 @@ class Daemon:
         named = [server.name for server in self.v3.servers] if self.v3 is not None else []
         return ("control.log", "server.log", *(f"{name}/server.log" for name in named))
 
+    def contexts_on(self, device_uuid: str) -> int:
+        """How many contexts its clients hold on a device."""
+        return sum(context.device_uuid == device_uuid for client in self.clients() for context in client.contexts)
+
     def find_client(self, key: ProcessKey) -> Client | None:
         return next((c for c in self.clients() if c.key == key), None)
 

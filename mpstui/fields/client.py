@@ -56,6 +56,7 @@ from mpstui.fields.common import (
     heading,
     memory_facts,
     priority,
+    priority_cell,
     priority_word,
     started,
     user_cell,
@@ -548,7 +549,7 @@ CLIENT: Final[Thing[Client]] = Thing(
             "client_priority", "priority", INTEGER, lambda c, v: c.client_priority, null=True,
             about=f"{PRIORITY_WORDS}.",
             column=Column(
-                80, 13, 10, "PRIO", cell=lambda c, v, n: ((priority_word(c.client_priority), "plain"),),
+                80, 13, 10, "PRIO", cell=lambda c, v, n: priority_cell(c.client_priority, n - 1), narrow=7,
                 when=lambda v: not (v.daemon and v.daemon.lacking(DEFAULT_PRIORITY)),
             ),
             matches=lambda c, v, t: t == str(c.client_priority) or priority_word(c.client_priority).startswith(t),

@@ -74,6 +74,12 @@ def priority_word(value: int | None) -> str:
     return UNKNOWN if value is None else PRIORITIES.get(value, str(value))
 
 
+def priority_cell(value: int | None, cells: int) -> Line:
+    """Its word; where there is no room for all of it, the first one, which is enough under its heading."""
+    word = priority_word(value)
+    return ((word if len(word) <= cells else word.partition(" ")[0], "plain"),)
+
+
 def memory_facts(
     view: View, limits: Mapping[str, int], used: Mapping[str, int] | None, none: str = "none"
 ) -> list[Fact]:

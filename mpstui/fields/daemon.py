@@ -56,6 +56,7 @@ from mpstui.fields.common import (
     limits_known,
     memory_facts,
     priority,
+    priority_cell,
     priority_word,
     started,
     user_cell,
@@ -306,6 +307,10 @@ def _limit_priority(limit: Limit, view: View) -> str:
     return "" if limit.server else priority_word(limit.daemon.default_client_priority)
 
 
+def _limit_priority_cell(limit: Limit, view: View, cells: int) -> Line:
+    return (("", "plain"),) if limit.server else priority_cell(limit.daemon.default_client_priority, cells)
+
+
 LIMIT: Final[Thing[Limit]] = Thing(
     "limit",
     "The limits of new clients: of one server, or of servers that start from now on.",
@@ -329,7 +334,10 @@ LIMIT: Final[Thing[Limit]] = Thing(
             "client_priority", "priority", INTEGER,
             lambda x, v: None if x.server else x.daemon.default_client_priority, null=True,
             about=f"{PRIORITY_WORDS}; the daemon has one for all, so that a server has null.",
-            column=Column(40, 8, 70, cell=lambda x, v, n: ((_limit_priority(x, v), "plain"),), gap=0),
+            column=Column(
+                40, 8, 70, gap=0, wide=12,
+                cell=_limit_priority_cell,
+            ),
             row=Text(50, "PRIORITY", _limit_priority), command=DEFAULT_PRIORITY,
         ),
         Field(

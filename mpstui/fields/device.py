@@ -54,6 +54,9 @@ def _contexts_row(device: Device, view: View) -> str:
 def _contexts_facts(device: Device, view: View) -> Iterable[Fact]:
     used, most = ("" if n is None else str(n) for n in (device.contexts, device.context_limit))
     yield Fact("contexts", f"{used or UNKNOWN} of {most or UNKNOWN}")
+    held = {daemon.pipe_dir: daemon.contexts_on(device.uuid) for daemon in view.snapshot.daemons}
+    for place, contexts in held.items() if len(held) > 1 and used else ():
+        yield Fact("of these", f"{contexts} of the daemon in {path_text(place)}")
     if device.context_limit_source is not None:
         yield Fact("context limit", f"{most}, {device.context_limit_source}")
     here = sum(device.uuid in c.device_uuids for daemon in view.snapshot.daemons for c in daemon.clients())

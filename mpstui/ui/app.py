@@ -595,6 +595,11 @@ class MpsTuiApp(TypedApp[int]):
         """The load's own clients, with their numbers."""
         return self.load.keys if self.load is not None else {}
 
+    @property
+    def load_daemon(self) -> Path | None:
+        """The pipe directory of the load's own daemon, where it has one."""
+        return self.load.private_dir if self.load is not None else None
+
     def action_command_palette(self) -> None:
         from mpstui.ui.dialogs.commands import Palette
 

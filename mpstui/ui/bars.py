@@ -110,14 +110,20 @@ class DaemonTabs(LineWidget):
         super().__init__(id="tabs")
         self._daemons: Sequence[Daemon] = ()
         self._current: Path | None = None
+        self._load: Path | None = None
 
-    def show(self, daemons: Sequence[Daemon], current: Path | None) -> None:
-        self._daemons, self._current = daemons, current
+    def show(self, daemons: Sequence[Daemon], current: Path | None, load: Path | None) -> None:
+        """``load``: the pipe directory of the daemon that was started for the load alone."""
+        self._daemons, self._current, self._load = daemons, current, load
         self.repaint()
 
     def _tabs(self, width: int) -> list[tuple[Daemon, str]]:
         room = max(8, (width - 12) // max(1, len(self._daemons)) - 8)
-        return [(d, f" {health_word(d)[0].split()[0]} {_shorten(path_text(d.pipe_dir), room)} ") for d in self._daemons]
+        return [(d, f" {health_word(d)[0].split()[0]} {self._label_of(d, room)} ") for d in self._daemons]
+
+    def _label_of(self, daemon: Daemon, room: int) -> str:
+        own = "◆ load " if daemon.pipe_dir == self._load else ""
+        return own + _shorten(path_text(daemon.pipe_dir), max(8, room - len(own)))
 
     def lines(self, width: int, height: int) -> list[Line]:
         line: list[tuple[str, str]] = [(" ", "text")]

@@ -127,6 +127,10 @@ class Host(Protocol):
     def load_keys(self) -> Mapping[ProcessKey, int]:
         """Test clients that this program runs, with their numbers."""
 
+    @property
+    def load_daemon(self) -> Path | None:
+        """The pipe directory of the daemon that was started for those alone."""
+
     def open_action(
         self,
         action: Operation,

@@ -266,7 +266,7 @@ class Overview(WithPast, WithTrouble, Ground):
         self.header.show(snapshot, daemon, self._paused)
         shown = self._plan.heights if self._plan else {}
         if snapshot is not None:
-            self.tabs.show(snapshot.daemons, daemon.pipe_dir if daemon else None)
+            self.tabs.show(snapshot.daemons, daemon.pipe_dir if daemon else None, self._host.load_daemon)
             self.devices.show(snapshot, self._plan.lines_per_device if self._plan else 1, self._host.history)
             self.log_panel.show(snapshot, daemon)
             self.problems.show(self._problems())

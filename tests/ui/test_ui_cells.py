@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from rich.cells import cell_len
@@ -21,8 +22,8 @@ from mpstui.core.cells import (
 )
 from mpstui.core.model import Snapshot
 from mpstui.core.text import by_device, printable
-from mpstui.fields import CLIENT, LIMIT, SERVER, View, groups_of, limits_of, possible_columns
-from mpstui.ui.bars import KeyBar, KeyHint
+from mpstui.fields import CLIENT, LIMIT, SERVER, Limit, View, groups_of, limits_of, possible_columns
+from mpstui.ui.bars import DaemonTabs, KeyBar, KeyHint
 from mpstui.ui.dialogs.pick import Pick, PickList
 from mpstui.ui.filter import ClientFilter
 from mpstui.ui.lines import fit, fit_line, justify, width_of
@@ -85,6 +86,10 @@ def test_what_is_known_of_a_clients_limits_is_said_in_narrow_columns_too() -> No
     partition = {"active_thread_percentage": None, "sm_count": 56}
     assert [shown("active_thread_percentage", cells, **partition) for cells in (13, 18)] == ["56SM", "56 SM"]
     assert [shown("client_priority", 13, client_priority=n) for n in (0, 1, None)] == ["normal", "below normal", "—"]
+    assert [shown("client_priority", 7, client_priority=n) for n in (0, 1, None)] == ["normal", "below", "—"]
+    below = Limit(daemon(default_client_priority=1))
+    told = ["".join(text for text, _ in LIMIT["client_priority"].cell(below, View(), cells)) for cells in (8, 12)]
+    assert told == ["below", "below normal"], "not “below n…”"
 
 
 def test_limits_are_never_cut_and_say_whose_they_are() -> None:
@@ -287,3 +292,9 @@ def test_what_a_column_is_said_to_be_is_one_sentence_without_json() -> None:
     assert told["pid"] == "Its process ID"
     assert told["gpu_memory"] == "The device memory that it uses"
     assert [name for name, text in told.items() if not text or "JSON" in text or "null" in text] == []
+
+
+def test_the_tab_of_the_loads_own_daemon_says_so() -> None:
+    tabs, other = DaemonTabs(), daemon(pipe_dir=Path("/tmp/mpstui-load-x/pipe"))
+    tabs._daemons, tabs._load = (daemon(), other), other.pipe_dir
+    assert ["◆ load" in text for _, text in tabs._tabs(120)] == [False, True]

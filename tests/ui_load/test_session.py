@@ -9,6 +9,7 @@ import pytest
 from ui.snapshots import GPU0, daemon, device, one_daemon, rich, server
 
 from mpstui.core.model import Client, Context, ProcessKey
+from mpstui.fields import DEVICE, View
 from mpstui.load.types import WorkerError
 from mpstui.ui.load.presets import PRESETS, apply
 from mpstui.ui.load.session import LoadSession
@@ -194,6 +195,21 @@ async def test_a_private_daemon_lives_as_long_as_its_clients():
     await settle(session)
     assert session.backend.private == ["up", "down"]
     assert not session.busy
+
+
+async def test_contexts_of_the_loads_own_daemon_count_once_where_it_is_watched_too():
+    """Beside “26 in the load's daemon” the device had 35, those among them."""
+    session, _ = await started(made("fault"))
+    load = Client(ProcessKey(7001, 501), contexts=tuple(Context(n, GPU0) for n in range(26)))
+    other = Client(ProcessKey(7002, 502), contexts=tuple(Context(n, GPU0) for n in range(9)))
+    private = daemon(servers=(server(clients=(load,)),), pipe_dir=PRIVATE)
+    node = rich(daemons=(daemon(servers=(server(clients=(other,)),)), private))
+    gpu = replace(node.devices[0], contexts=35)
+    assert session.beside(gpu, node).contexts == 9
+    assert session.beside(gpu, replace(node, daemons=node.daemons[:1])) == gpu
+    assert session.beside(None, node) is None
+    facts = [fact.text for fact in DEVICE["contexts"].facts(gpu, View.of(node))]
+    assert [text.partition(" of the")[0] for text in facts if "of the daemon" in text] == ["9", "26"]
 
 
 async def test_a_private_daemon_that_does_not_start_is_a_message():

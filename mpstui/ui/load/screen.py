@@ -190,7 +190,8 @@ class LoadScreen(SideScreen):
         self.together.show(self.session, self._server(), self._where, len(self._outdated))
         device = self._device()
         private = self.session.private_contexts(device.uuid) if device is not None else 0
-        self.device_box.show(device, simulated=self.session.backend.simulated, private=private)
+        beside = self.session.beside(device, self.snapshot)
+        self.device_box.show(beside, simulated=self.session.backend.simulated, private=private)
 
     @property
     def _where(self) -> Where:

@@ -7,7 +7,7 @@ import contextlib
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import field
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -222,8 +222,15 @@ class LoadSession:
         mine = [c for d in snapshot.daemons for client in d.clients() if client.key in own for c in client.contexts]
         return limit - max(0, device.contexts - sum(context.device_uuid == device.uuid for context in mine))
 
+    def beside(self, device: Device | None, snapshot: Snapshot | None) -> Device | None:
+        """The device without the contexts of the load's own daemon, where that is among those that are watched."""
+        daemon = snapshot.daemon(self.private_dir) if snapshot is not None and self.private_dir is not None else None
+        if device is None or device.contexts is None or daemon is None:
+            return device
+        return replace(device, contexts=device.contexts - daemon.contexts_on(device.uuid))
+
     def private_contexts(self, uuid: str | None) -> int:
-        """Contexts on a device in the load's own daemon: no daemon that is watched tells of them."""
+        """Contexts on a device in the load's own daemon, as its clients tell."""
         if self.private_dir is None:
             return 0
         mine = (member.report for member in self.live if member.report.device_uuid == uuid)
