@@ -379,10 +379,12 @@ class TouringApp(MpsTuiApp):
         elif mine.content != text or before != self.lines_taken:
             mine.styles.height = self.lines_taken
             mine.update(text)
-        if before != self.lines_taken:
-            for other in screen.children:
-                if other is not mine and other.styles.dock == "bottom":
-                    other.styles.margin = (0, 0, self.lines_taken, 0)
+        # A dialog has its keys a moment after itself: they may come when the caption is there.
+        docked = [other for other in screen.children if other is not mine and other.styles.dock == "bottom"]
+        over = [other for other in docked if other.styles.margin.bottom != self.lines_taken]
+        for other in over:
+            other.styles.margin = (0, 0, self.lines_taken, 0)
+        if over or before != self.lines_taken:
             screen.call_after_refresh(screen.post_message, events.Resize(self.size, self.size))
 
     async def on_event(self, event: events.Event) -> None:

@@ -14,6 +14,8 @@ from textual.screen import ModalScreen
 from mpstui.cli.past import NODES
 from mpstui.config import load_themes
 from mpstui.ui.app import MpsTuiApp
+from mpstui.ui.bars import KeyBar
+from mpstui.ui.dialogs.base import Dialog
 from mpstui.ui.keymap import places
 from mpstui.ui.theme import build_themes
 from mpstui.ui.touring import Guide, TouringApp
@@ -441,6 +443,23 @@ async def test_a_caption_covers_nothing(size: tuple[int, int]) -> None:
             await pilot.press(*keys.split())
             await until(pilot, lambda keys=keys: above(text_of(led), room) == wanted[keys])
             await until(pilot, lambda: all("▌" in line for line in text_of(led).splitlines()[room:]))
+
+
+async def test_keys_of_a_dialog_that_come_after_the_caption_do_not_cover_it() -> None:
+    """They did where the caption was told between the dialog and its keys, and the dialog stood on its first line."""
+    themes = build_themes(load_themes()[0])
+    led = TouringApp(FakeCollector(one_daemon()), FakeRunner(), themes=themes, theme="mpstui-dark")
+    led.guide = Guide(led, parse(GOOD, "t"), own_demo=False, auto=False)
+    async with led.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: "One. Two." in text_of(led))
+        await pilot.press("l")
+        dialog = led.screen
+        assert isinstance(dialog, Dialog)
+        await until(pilot, lambda: "▌" in text_of(led).splitlines()[-1])
+        await dialog.keys.remove()
+        dialog.keys = KeyBar()
+        await dialog.mount(dialog.keys)
+        await until(pilot, lambda: dialog.keys.region.bottom == 24 - led.lines_taken)
 
 
 async def test_in_the_real_dialogs_it_says_yes_to_nothing_on_a_real_node() -> None:
