@@ -117,6 +117,22 @@ async def test_nobody_is_no_client_of_mps_where_there_is_none() -> None:
         await until(pilot, lambda: "Which processes compute without MPS is not known" in said(app))
 
 
+async def test_nobody_is_not_said_of_a_daemon_that_has_told_nothing_yet() -> None:
+    """While the first answer was waited for it said that MPS has no client here."""
+    whole = node()
+    silent = replace(whole.daemons[0], servers=(), condition=condition.unasked("", condition.Moment()), watch="none")
+    assert not silent.servers_known
+    app = trouble_app(replace(whole, daemons=(silent,)))
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("W")
+        assert said(app) == "The daemon has not told of its clients yet: who waits is not known."
+        assert "not known yet" in text_of(app)
+        assert "no process waits" not in text_of(app)
+        app.collector.push(replace(whole, devices=(), nvml_detail="no NVML"))
+        await until(pilot, lambda: "no client waits for a server" in text_of(app))
+        assert "none computes without MPS" not in text_of(app), "which nobody knows without NVML"
+
+
 async def test_the_card_of_a_stale_directory_counts_the_lost_where_there_is_no_room_to_list_them() -> None:
     keys = (ProcessKey(4200 + n, 9) for n in range(3))
     lost = tuple(LostClient(key, 1300, 2003, "carol", "gmx mdrun", NOW - 30) for key in keys)

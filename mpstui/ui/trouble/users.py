@@ -52,6 +52,8 @@ def cases_of(snapshot: Snapshot, daemon: Daemon | None) -> list[Case]:
 
 
 _NONE: Final = "no process waits for a server, and none computes without MPS"
+_NONE_WAITS: Final = "no client waits for a server"
+_NOT_TOLD: Final = f"{UNKNOWN} not known yet"
 
 
 class CasesPanel(Panel[Case]):
@@ -63,9 +65,9 @@ class CasesPanel(Panel[Case]):
         super().__init__(id=id)
         self._now, self._none = 0.0, _NONE
 
-    def take(self, cases: list[Case], now: float, *, by_logs: bool) -> None:
-        self._now = now
-        self._none = "no client waits for a server" if by_logs else _NONE
+    def take(self, cases: list[Case], now: float, none: str) -> None:
+        """``none`` is said where there are no cases."""
+        self._now, self._none = now, none
         self.set_rows(cases)
 
     def key(self, row: Case) -> tuple[str, ProcessKey | int]:
@@ -125,8 +127,10 @@ class UsersScreen(ListScreen):
         return self.panel.cursor_row
 
     def fill(self, snapshot: Snapshot) -> None:
-        by_logs = self.daemon is not None and self.daemon.by_logs
-        self.panel.take(cases_of(snapshot, self.daemon), snapshot.time, by_logs=by_logs)
+        daemon = self.daemon
+        none = _NONE_WAITS if not snapshot.devices or (daemon is not None and daemon.by_logs) else _NONE
+        none = none if _told(snapshot, daemon) else _NOT_TOLD
+        self.panel.take(cases_of(snapshot, daemon), snapshot.time, none)
 
     def _ahead(self) -> tuple[ProcessKey, ...]:
         """The clients that the process under the cursor waits for."""
@@ -246,9 +250,16 @@ class UsersScreen(ListScreen):
             self.copy("\n".join([title, *(para.text for para in said if para.text)]), title)
 
 
+def _told(snapshot: Snapshot, daemon: Daemon | None) -> bool:
+    """Whether nobody in the list means that there is nobody."""
+    return snapshot.looked and (daemon is None or daemon.servers_known)
+
+
 def _nobody(snapshot: Snapshot, daemon: Daemon | None, problems: str) -> list[Para]:
     """What is known where no process waits, computes past MPS or has lost its server."""
     out: list[Para] = []
+    if not _told(snapshot, daemon):
+        return [Para("The daemon has not told of its clients yet: who waits is not known.", "text", UNKNOWN)]
     if daemon is not None and daemon.serves_nobody:
         out.append(Para(f"No server starts: {problems} shows the problems.", "bad", "✕"))
     if not snapshot.devices:
