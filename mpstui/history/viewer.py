@@ -220,8 +220,9 @@ class Viewer:
                 shown = printable(text, 40)
                 return f"“{shown}” is no time: write 21:29, 21:29:12, 2026-11-20 21:29 or 10m (before the end)"
             if not span[0] - 1 <= wanted <= span[1] + 1:
-                first, last = (_told(edge, span) for edge in span)
-                return f"no record of {_told(wanted, span)}: the record is from {first} to {last}"
+                reach = min(span[0], wanted), max(span[1], wanted)
+                first, last = (_told(edge, reach) for edge in span)
+                return f"no record of {_told(wanted, reach)}: the record is from {first} to {last}"
             return await self._go(wanted)
 
     async def to_end(self) -> str | None:

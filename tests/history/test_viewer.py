@@ -147,7 +147,9 @@ def test_a_recording_plays_stands_steps_and_ends(tape) -> None:
         ), "one that has not been yet is yesterday's"
         for wrong in ("99:99", "", "noon", "10:61", "@nan", "@inf", "@1e99", "9" * 400, "\x1b"):
             assert await viewer.jump(wrong) is not None
-        assert "no record of 2020-01-01 10:00:00: the record is from" in await viewer.jump("2020-01-01 10:00")
+        of_day = time.strftime("%Y-%m-%d %H:", time.localtime(first))
+        told = await viewer.jump("2020-01-01 10:00")
+        assert f"no record of 2020-01-01 10:00:00: the record is from {of_day}" in told, "of which day, too"
         assert viewer.snapshot.past.at == int(first + 2)
         assert viewer.toggle()
         assert viewer.snapshot.past.playing
