@@ -76,7 +76,7 @@ async def test_outdated_limits_are_marked_at_every_size(size) -> None:
 
 async def test_the_container_is_told_from_the_command() -> None:
     app = make_app(node(client(0, container="embed", command="python embed.py")))
-    async with app.run_test(size=LARGE):
+    async with app.run_test(size=(180, 48)):
         assert "[embed] python embed.py" in text_of(app)
 
 
