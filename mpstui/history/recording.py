@@ -23,14 +23,16 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from mpstui.core.codec import Codec, Unfit, codec, definitions, difference, patched
 from mpstui.core.late import pattern
-from mpstui.core.mask import Mask
 from mpstui.core.text import error_text, path_text
 from mpstui.observe.reducer import READINGS, Kept, NodeState
 from mpstui.system.trusted import NotTrustedError, open_named, open_trusted
+
+if TYPE_CHECKING:
+    from mpstui.core.mask import Mask
 
 VERSION: Final = 1
 SPAN: Final = 60.0

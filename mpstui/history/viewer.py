@@ -16,13 +16,9 @@ from typing import Final, Literal, TypeVar
 
 from mpstui.control.mps import MpsControl
 from mpstui.core.activity import ActivityLook
-from mpstui.core.mask import Mask
 from mpstui.core.model import Past, Snapshot
 from mpstui.core.text import error_text, format_size, path_text, printable, unprintable
-from mpstui.history.log_recording import LogTape
 from mpstui.history.player import Player, ShownMoment
-from mpstui.history.postmortem import as_told_there
-from mpstui.history.reader import LogHistory
 from mpstui.history.recording import (
     FileSink,
     FileTape,
@@ -33,11 +29,9 @@ from mpstui.history.recording import (
     is_a_screens,
     save,
 )
-from mpstui.history.times import time_within
 from mpstui.observe.sources import BlockingCalls, NodeSources
 from mpstui.observe.watcher import NodeWatcher
 from mpstui.system.procfs import user_name
-from mpstui.system.trusted import UnreadableLogError
 
 MEMORY: Final = 6 << 20
 """Bytes that a screen keeps of what was."""
@@ -210,6 +204,8 @@ class Viewer:
     async def jump(self, text: str) -> str | None:
         """To a time as a person writes it: HH:MM, HH:MM:SS, with a date before it, 10m for ten minutes before the end.
         A time of day is the one nearest to what is shown that the record has, or else that was before its end."""
+        from mpstui.history.times import time_within
+
         async with self._moving:
             span = await self._ask(lambda player: player.span)
             try:
@@ -305,6 +301,8 @@ class Viewer:
 
     def _told(self, snapshot: Snapshot) -> Snapshot:
         """What is to be done is to be done there."""
+        from mpstui.history.postmortem import as_told_there
+
         return as_told_there(snapshot)
 
     def _emit(self) -> None:
@@ -363,6 +361,10 @@ def of_file(path: Path, speed: float) -> Viewer:
 
 def of_logs(log_dirs: Sequence[Path]) -> Viewer:
     """Of logs without a daemon. Raises RecordingError where none can be opened."""
+    from mpstui.history.log_recording import LogTape
+    from mpstui.history.reader import LogHistory
+    from mpstui.system.trusted import UnreadableLogError
+
     errors = []
     for log_dir in log_dirs:
         try:
@@ -518,7 +520,12 @@ class Recording:
     def __init__(self, live: NodeWatcher, path: Path, most: int, seconds: float, *, masked: bool = False) -> None:
         self._live = live
         self._sink = FileSink(path, most, seconds, new=masked)
-        self._recorder = Recorder(self._sink, system.time, mask=Mask(shaped=True, names=user_name) if masked else None)
+        mask = None
+        if masked:
+            from mpstui.core.mask import Mask
+
+            mask = Mask(shaped=True, names=user_name)
+        self._recorder = Recorder(self._sink, system.time, mask=mask)
         live.listen(self._recorder)
 
     @property
