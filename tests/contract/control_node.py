@@ -16,7 +16,7 @@ import signal
 import subprocess
 import time
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 import psutil
 
@@ -71,6 +71,7 @@ class ControlNode:
 
     real = True
     device_count = 0
+    _asked: ClassVar[dict[Path, frozenset[str]]] = {}
 
     def __init__(self, directory: Path, binary: Path) -> None:
         self.pipe_dir, self.log_dir = directory / "pipe", directory / "log"
@@ -88,9 +89,17 @@ class ControlNode:
         node.log_dir.mkdir()
         status, text = await node.start_daemon()
         assert status == 0, text
-        node.unknown = frozenset(verb for verb in COMMANDS if node.call(verb)[1].startswith("Unknown command"))
+        node.unknown = cls._unknown(binary, node)
         node.driver = recognised(await look(node.binary, WAIT), node.unknown)
         return node
+
+    @classmethod
+    def _unknown(cls, binary: Path, node: ControlNode) -> frozenset[str]:
+        """Commands that the binary does not know: asked once, with a process for each, and not by each test's node."""
+        if binary not in cls._asked:
+            said = {verb: node.call(verb)[1] for verb in COMMANDS}
+            cls._asked[binary] = frozenset(verb for verb in said if said[verb].startswith("Unknown command"))
+        return cls._asked[binary]
 
     def knows(self, command: str) -> bool:
         return command not in self.unknown
