@@ -6,6 +6,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -23,8 +24,8 @@ from .conftest import Mpstui, Run
 BINARY = control_binary()[-1]
 
 
-@pytest.fixture
-def v3() -> Iterator[SimNode]:
+@contextmanager
+def v3_node() -> Iterator[SimNode]:
     directory = Path(tempfile.mkdtemp(prefix="mpstui-v3-"))
     node = SimNode.start(directory, options=("--protocol=3",), multiuser=True)
     try:
@@ -32,6 +33,20 @@ def v3() -> Iterator[SimNode]:
     finally:
         node.stop()
         shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture
+def v3() -> Iterator[SimNode]:
+    with v3_node() as node:
+        yield node
+
+
+@pytest.fixture(scope="module")
+def unchanged() -> Iterator[SimNode]:
+    """With a server ``training``; for tests that send nothing."""
+    with v3_node() as node:
+        node.call("server", "create", "training", "--uid=0")
+        yield node
 
 
 def daemon(mpstui: Mpstui, node: SimNode) -> dict:
@@ -266,14 +281,13 @@ def test_a_partition_of_it_is_made_and_deleted(v3: SimNode, mpstui: Mpstui) -> N
     ],
 )
 def test_what_cannot_be_is_said_and_not_sent(
-    v3: SimNode, mpstui: Mpstui, arguments: tuple[str, ...], status: int
+    unchanged: SimNode, mpstui: Mpstui, arguments: tuple[str, ...], status: int
 ) -> None:
-    v3.call("server", "create", "training", "--uid=0")
-    before = log(v3).count("Call:")
-    told = mpstui(*arguments, "--pipe-dir", v3.pipe_dir)
+    before = log(unchanged).count("Call:")
+    told = mpstui(*arguments, "--pipe-dir", unchanged.pipe_dir)
     assert told.status == status, told
-    assert log(v3).count("Call:") == before
-    assert v3.daemon_pid is not None
+    assert log(unchanged).count("Call:") == before
+    assert unchanged.daemon_pid is not None
 
 
 def test_a_daemon_of_another_protocol_has_no_namespaces(node: SimNode, mpstui: Mpstui) -> None:
