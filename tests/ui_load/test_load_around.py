@@ -66,7 +66,7 @@ async def test_quitting_without_a_load_does_not_ask():
 
 async def test_own_clients_are_marked_in_the_overview_and_the_load_goes_on():
     app = load_app(snapshot=FREE)
-    async with app.run_test(size=SIZE) as pilot:
+    async with app.run_test(size=(180, 48)) as pilot:
         supervisor = await running(pilot, *["right"] * 4)
         mine = client(0, key=ProcessKey(7001, 501), command="mpstui-load nbody")
         reused = client(1, key=ProcessKey(7001, 999), command="somebody else")
