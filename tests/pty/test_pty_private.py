@@ -67,7 +67,11 @@ def test_no_other_file_uses_what_textual_keeps_to_itself(module: str) -> None:
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and PRIVATE.fullmatch(node.attr) and not isinstance(node.ctx, ast.Store):
             whose = node.value.id if isinstance(node.value, ast.Name) else ""
-            if whose not in {"self", "cls"} and node.attr not in defined | {"_replace"}:
+            if whose not in {"self", "cls"} and node.attr not in defined | {
+                "_replace",
+                "_make",
+                "_fields",
+            }:  # of a NamedTuple
                 found.add(f"{ast.unparse(node)}")
     for node in (n for n in tree.body if isinstance(n, ast.ClassDef)):
         owner = getattr(loaded, node.name)
