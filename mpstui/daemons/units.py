@@ -332,10 +332,24 @@ answers() {
     done
 }
 
+# A command that meets somebody else's session is refused, not always in words.
 set_limit() {
     [ -z "$shared" ] || return 0
-    control "$1" >/dev/null
-    [ "$(control "$2")" = "$3" ] || fail "not in force: $1"
+    tries=0
+    until control "$1" >/dev/null && [ "$(control "$2")" = "$3" ]; do
+        tries=$((tries + 1))
+        [ "$tries" -lt 5 ] || fail "not in force: $1"
+        sleep 0.5
+    done
+}
+
+server() {
+    tries=0
+    until control "start_server -uid $1" >/dev/null; do
+        tries=$((tries + 1))
+        [ "$tries" -lt 5 ] || fail "no server for the job's user"
+        sleep 0.5
+    done
 }
 
 # Notes that the job has MPS, and what its login shell is to set; in a directory of root's alone.
@@ -371,12 +385,13 @@ stop() {
     if others; then return 0; fi  # it goes with the last of them
     control 'quit -t @QUIT@' @DEADLINE@ >/dev/null 2>&1
     # A daemon that is left, and whatever still computes, keeps the next job from the GPU. It answers a moment before
-    # it ends.
+    # it ends; and it has not been told where somebody else's session was in the way.
     tries=0
     while daemon=$(ours) && [ -n "$daemon" ]; do
         tries=$((tries + 1))
         [ "$tries" -lt 50 ] || fail "the daemon did not end: process $(echo "$daemon" | tr '\\n' ' ')"
         sleep 0.1
+        [ $((tries % 10)) -ne 0 ] || control 'quit -t @QUIT@' @DEADLINE@ >/dev/null 2>&1
     done
     for gpu in $gpus; do
         left=$(limited 60 nvidia-smi -i "$gpu" --query-compute-apps=pid --format=csv,noheader) ||
@@ -438,7 +453,7 @@ def _script(kind: UnitKind, specs: Sequence[DaemonSpec], opt_in: str | None) -> 
             for command, read, wanted in _commands(spec)
         ]
         if not spec.multi_user:
-            lines.append('    control "start_server -uid $user" >/dev/null || fail "no server for the job\'s user"')
+            lines.append('    server "$user"')
     lines += ["    ;;", "epilog*)"]
     if asked is not None:
         lines.append("    marked || exit 0  # the job had none")

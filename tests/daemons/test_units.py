@@ -117,6 +117,29 @@ def test_an_epilog_names_the_daemon_that_does_not_end(place: Path) -> None:
     assert (done.returncode, f"did not end: process {daemon.key.pid}" in done.stdout) == (1, True)
 
 
+def test_a_command_that_meets_somebody_elses_session_is_sent_again(place: Path) -> None:
+    """It is refused, not always in words (facts 2, 30); an exporter or an admin who looks at that moment is enough."""
+    tools = place / "bin"
+    tools.mkdir()
+    wrapper = tools / "nvidia-cuda-mps-control"
+    wrapper.write_text(
+        f"""#!/bin/sh
+[ $# -eq 0 ] || exec {shlex.join(control_binary())} "$@"
+words=$(cat)
+seen={place}/seen-$(printf %s "$words" | tr -dc a-z)
+[ -e "$seen" ] || {{ : >"$seen"; exit 0; }}
+printf '%s\\n' "$words" | {shlex.join(control_binary())}
+"""
+    )
+    wrapper.chmod(0o755)
+    text = unit_text("slurm", (DaemonSpec(place / "pipe", place / "log", limits=Limits(50.0)),))
+    for part in ("prolog_slurmd", "epilog_slurmd"):
+        done = run_part(place, text, part)
+        assert (done.returncode, done.stdout) == (0, ""), part
+    assert not daemons_below(place)
+    assert {"seen-quitt", "seen-setdefaultactivethreadpercentage"} <= {each.name for each in place.iterdir()}
+
+
 def test_a_process_that_is_left_fails_the_epilog(place: Path) -> None:
     spec = DaemonSpec(place / "pipe", place / "log", ("GPU-1",))
     done = run_part(place, unit_text("slurm", (spec,)), "epilog_slurmd", LEFT="4711")
