@@ -139,6 +139,12 @@ def _state_row(client: Client, view: View) -> str:
     return (lost if client.key in view.lost else client.state) + (f" {OUTDATED}" if client.outdated_limits else "")
 
 
+def _lost(client: Client, view: View) -> bool | None:
+    if client.key in view.lost:
+        return None if client.key in view.claimed else True
+    return False if view.daemon is not None and view.daemon.watch == "logs" else None
+
+
 def _client_word(client: Client, view: View) -> str:
     return "LOST" if client.key in view.lost else client.state
 
@@ -478,6 +484,11 @@ CLIENT: Final[Thing[Client]] = Thing(
                 "clients", "Clients by state; LOST: a fault took the contexts.", _client_word,
                 (*get_args(ClientState), "LOST"),
             ),
+        ),
+        Field(
+            "lost", "lost", FLAG, _lost, null=True,
+            about="Whether a fault took its contexts, which state does not say. null: not known, because server.log "
+            "alone says so, LOST? on the screen, or the logs are not read.",
         ),
         Field(
             "contexts", "contexts", OBJECTS, lambda c, v: c.contexts, of=CONTEXT,

@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from mpstui.cli.status import print_text, to_json
-from mpstui.core.model import Daemon, Device, OutsideClient, ProcessKey, Snapshot
+from mpstui.core.model import Daemon, Device, OutsideClient, ProcessKey, Server, ServerFault, Snapshot
 from mpstui.sim.marker import control_binary
 from mpstui.sim.node import SimNode
 from tests.operations.fakes import client
@@ -42,7 +42,7 @@ CLIENT = {
     "job", "job_step", "unit", "claimed",
     "gpu_memory", "active_thread_percentage", "sm_count", "sm_count_estimated", "pinned_mem_limits", "client_priority",
     "limit_source", "outdated_limits", "server_pid", "device_uuids", "cpu_percent", "terminate_requested",
-    "sm_partition", "namespace", "idle_since", "launches_per_second", "not_counted",
+    "sm_partition", "namespace", "idle_since", "launches_per_second", "not_counted", "lost",
 }  # fmt: skip
 DEVICE = {
     "index", "uuid", "name", "sm_count", "memory_total", "memory_used", "compute_mode", "mig", "contexts",
@@ -92,6 +92,22 @@ def test_what_is_not_known_is_null() -> None:
         "ordinals", "limits", "lacks", "ends", "pending",
     }  # fmt: skip
     assert {key for key, value in daemon.items() if value is None} == unknown
+
+
+@pytest.mark.parametrize(
+    ("confirmed", "watch", "lost"),
+    [(True, "logs", (True, False)), (False, "logs", (None, False)), (True, "polling", (True, None))],
+)
+def test_who_is_lost_is_told_beside_the_state_that_the_daemon_says(
+    confirmed: bool, watch: str, lost: tuple[bool | None, ...]
+) -> None:
+    hit, unhurt = client(643), client(644)
+    fault = ServerFault(0.0, (), (hit.key,), confirmed=confirmed)
+    snapshot = shown_node(servers=(Server(ProcessKey(634, 1), fault=fault, clients=(hit, unhurt)),), watch=watch)
+    (daemon,) = to_json(snapshot)["daemons"]
+    (told,) = daemon["servers"]
+    assert [each["state"] for each in told["clients"]] == ["ACTIVE", "ACTIVE"]
+    assert tuple(each["lost"] for each in told["clients"]) == lost
 
 
 @pytest.mark.parametrize(("estimated", "words"), [(True, "25 %  ≈26 SM"), (False, "25 %  26 SM")])
