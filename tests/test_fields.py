@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -28,6 +29,7 @@ from mpstui.fields import (
     Field,
     Limit,
     NotingView,
+    Shown,
     Text,
     Thing,
     UnknownFieldError,
@@ -122,6 +124,33 @@ def test_columns_fit_and_the_first_stays(width: int) -> None:
     assert {"pid", "state"} <= set(names)
     if width > 30:
         assert sum(room for _, room in columns) + 3 == width
+
+
+def test_a_wider_list_shows_less_of_the_commands_only_for_a_column() -> None:
+    """From 157 to 158 columns it went from 41 cells to 18, for sparklines; from 181 to 182 from 41 to 20, for WHERE."""
+    shown = {
+        width: {each.id: room for each, room in lay_out(CLIENT, View(), width, 3, stretch=True)}
+        for width in range(80, 241)
+    }
+    less = {
+        width: (set(shown[width]) - set(shown[width - 1]), shown[width]["command"])
+        for width in range(81, 241)
+        if shown[width]["command"] < shown[width - 1]["command"] - 2
+    }
+    narrow = [new for width, (new, _) in less.items() if width < 120]
+    assert narrow == [{"cpu_percent"}, {"start_time"}, {"cpu_percent"}, {"start_time"}, {"server_pid"}]
+    assert [each for width, each in less.items() if width >= 120] == [({"client_priority"}, 34), ({"where"}, 34)]
+    assert {"pid", "user", "device_uuids", "state", "gpu_memory", "active_thread_percentage"} < set(shown[80])
+
+
+def test_what_the_user_chose_stays_and_its_commands_too() -> None:
+    chosen = [Shown(each.id) for each in CLIENT.columns() if each.id != "launches_per_second"]
+    shown = [
+        {each.id: room for each, room in lay_out(CLIENT, View(), width, 3, stretch=True, chosen=chosen)}
+        for width in range(140, 241)
+    ]
+    assert {len(each) for each in shown} == {len(chosen)}
+    assert all(after["command"] >= before["command"] for before, after in pairwise(shown))
 
 
 @pytest.mark.parametrize("width", [-2, -1])

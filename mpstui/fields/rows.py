@@ -40,8 +40,12 @@ _NARROW: Final = 96
 """Cells of a list below which its columns get their narrow form."""
 _SHORTEST: Final = 7
 """Cells that a text keeps where it gives way to a column that was asked for."""
-_ROOMY: Final = 156
+_ROOMY: Final = 148
 """Cells of a list from which its columns show what was before, too."""
+_SECOND: Final = 20
+"""Columns with a lower ``keep`` are of second rank: they take no cells of another one's comfort."""
+_LAST: Final = 10
+"""Those with a lower one do not take the roomy width of another one either."""
 T = TypeVar("T")
 
 
@@ -291,7 +295,9 @@ class Column(Generic[T]):
     wide: int = 0
     """Its width where the list has 72 cells or more."""
     roomy: int = 0
-    """Its width where the list has 156 cells or more, and no column has to go for it."""
+    """Its width where the list has 148 cells or more, as far as no column has to go for it."""
+    comfort: int = 0
+    """Cells that neither columns of second rank nor the roomy width of others take from it."""
     narrow: int = 0
     """Its width where the list has fewer than 96 cells: its cell is told how many it has, and says it shorter."""
     when: Callable[[View], bool] | None = None
@@ -301,15 +307,11 @@ class Column(Generic[T]):
     """Whether the largest comes first."""
     hidden: bool = False
     """Whether it is only shown where it was asked for."""
-    least: int = 0
-    """Cells of the list below which it is only shown where it was asked for."""
     total: Total | None = None
     """What it comes to over several of them; None: nothing can be added up."""
 
-    def width_in(self, cells: int, *, roomy: bool = False) -> int:
+    def width_in(self, cells: int) -> int:
         """Its width in a list of so many cells."""
-        if roomy and self.roomy and cells >= _ROOMY:
-            return self.roomy
         if self.narrow and cells < _NARROW:
             return self.narrow
         return self.wide if self.wide and cells >= _WIDE else self.width
@@ -585,19 +587,14 @@ def lay_out(
         wanted = [(fields[one.id], one.width) for one in chosen if one.id in fields]
     else:
         wanted = [
-            (each, 0)
-            for each in thing.columns()
-            if each.column is not None and not each.column.hidden and width >= each.column.least
+            (each, 0) for each in thing.columns() if each.column is not None and not each.column.hidden and width >= 0
         ]
     columns = [
         (each, column, cells)
         for each, cells in wanted
         if (column := each.column) is not None and (chosen or column.when is None or column.when(view))
     ]
-    for roomy in (True, False):
-        cells = [(each, room or column.width_in(width, roomy=roomy)) for each, column, room in columns]
-        if sum(room for _, room in cells) + gutter <= width:
-            break
+    cells = _sized(columns, width, width - gutter, all_stay=bool(chosen))
     over = sum(room for _, room in cells) + gutter - width
     if chosen and over > 0:  # a column that was asked for comes before the end of a long text
         longest = max(range(len(cells)), key=lambda at: (cells[at][0].type is TEXT, cells[at][1]))
@@ -616,6 +613,29 @@ def lay_out(
         each, room = cells[at]
         cells[at] = each, max(2, room + left)
     return cells
+
+
+def _sized(
+    columns: Sequence[tuple[Field[T], Column[T], int]], width: int, room: int, *, all_stay: bool
+) -> list[tuple[Field[T], int]]:
+    """Their cells in a list of ``width``, of which ``room`` are theirs: what is left above the ``comfort`` of each goes
+    to the roomy ones first, cell by cell. ``all_stay``: no column has to go for that comfort."""
+    sizes = {each.id: own or column.width_in(width) for each, column, own in columns}
+    more = {
+        each.id: column.roomy - sizes[each.id]
+        for each, column, own in columns
+        if column.roomy and not own and width >= _ROOMY
+    }
+    needs = {each.id: own or max(sizes[each.id], column.comfort) for each, column, own in columns}
+    for each, column, _ in sorted(columns, key=lambda one: one[1].keep) if not all_stay else ():
+        if column.keep < _SECOND and sum(needs.values()) + (column.keep < _LAST) * sum(more.values()) > room:
+            del needs[each.id]
+    left = max(0, room - sum(needs.values()))
+    for at, (name, most) in enumerate(more.items()):
+        taken = min(most, left // (len(more) - at))
+        sizes[name] += taken
+        left -= taken
+    return [(each, sizes[each.id]) for each, _, _ in columns if each.id in needs]
 
 
 _TOLD: Final = 8
