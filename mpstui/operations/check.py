@@ -12,7 +12,8 @@ from mpstui.core.trust import ANOTHER_NAMESPACE, NOT_PROVED
 from mpstui.operations.types import ExitStatus, Preview, Request
 
 NOT_IN_V3: Final = (
-    "it runs with MPS protocol 3, where limits belong to servers and namespaces and this command does not exist"
+    "it runs with MPS protocol 3, where limits belong to servers and namespaces and this command does not exist: "
+    "they are set with mpstui namespace or, on the screen, P"
 )
 _IN_V3: Final = frozenset(("terminate_client", "terminate_and_kill", "stop_daemon"))
 """What a daemon of protocol 3 has under another name."""

@@ -69,7 +69,8 @@ class FleetApp(TypedApp[int]):
     BINDINGS: ClassVar[list[Any]] = [
         Binding("enter", "open"),
         Binding("slash", "filter"),
-        Binding("p", "problems"),
+        Binding("D", "problems"),
+        Binding("p", "problems"),  # as before
         Binding("h", "history"),
         Binding("r", "look"),
         Binding("j", "down"),
@@ -339,7 +340,7 @@ class FleetApp(TypedApp[int]):
             [
                 KeyHint("Enter", "Open", "open", 9),
                 KeyHint("/", "Filter", "filter", 6),
-                KeyHint("Esc", "Nodes", "leave", 7) if self._problems else KeyHint("p", "Problems", "problems", 5),
+                KeyHint("Esc", "Nodes", "leave", 7) if self._problems else KeyHint("D", "Problems", "problems", 5),
                 *([KeyHint("h", "History", "history", 4)] if self._history is not None else []),
                 KeyHint("r", "Look now", "look", 3),
                 *([KeyHint("Esc", "Filter off", "leave", 7)] if self._filter and not self._problems else []),

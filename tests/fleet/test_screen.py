@@ -193,7 +193,7 @@ async def test_the_line_of_keys_has_what_can_be_done_and_help_says_it_all() -> N
         assert "Esc on its overview, or q, comes back here" in sheet
         assert [state for state in STATES if state not in sheet] == []
         assert "six hours" not in sheet
-        await pilot.press("p", "escape")
+        await pilot.press("D", "escape")
         assert (len(fleet.screen_stack), fleet._problems) == (1, False), "its keys are help's alone"
         await pilot.press("slash", "question_mark")
         assert "Keep the filter" in keys(fleet)
@@ -213,7 +213,7 @@ async def test_the_problems_of_all_nodes() -> None:
     fleet = app(Source(nodes(20)))
     async with fleet.run_test(size=SIZE) as pilot:
         await fleet.workers.wait_for_complete()
-        await pilot.press("p")
+        await pilot.press("D")
         table = fleet.query_one(DataTable)
         assert [str(cell) for cell in table.get_row_at(0)] == ["gpu-0500", "error", "fault", "[b]x[/b]", "mend it"]
         await pilot.press("escape")

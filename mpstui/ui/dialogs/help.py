@@ -68,6 +68,10 @@ ABOUT_MPS = (
     DetailRow("before Volta", "16 contexts, no limits, one address space for all clients: doctor names such GPUs."),
 )
 """What the vendor's guide says that no column shows."""
+_FAULT = DetailRow(
+    "FAULT",
+    "A fatal GPU error. All clients that share a GPU with the faulting one lose their work, on every GPU they use.",
+)
 GLOSSARY = (
     DetailRow("daemon", "nvidia-cuda-mps-control. It starts servers, and takes commands in its pipe directory."),
     DetailRow(
@@ -86,7 +90,7 @@ GLOSSARY = (
     DetailRow("outdated limits", "The client connected before the present limits were set. It keeps the old ones."),
     DetailRow("group", "The clients of one user, GPU, server, pod or job (F5)."),
     DetailRow("pending", "The client waits for a server: it is starting, or the clients of another user have it."),
-    DetailRow("FAULT", "A fatal GPU error. All clients of that server on that GPU lose their work."),
+    _FAULT,
     DetailRow(
         "LAUNCH/s",
         "Kernel launches of a client each second, counted from outside. They are not SM time: one long kernel keeps a "
@@ -230,14 +234,14 @@ class FleetHelp(HelpScreen):
         (
             "States, the worst first",
             (
-                DetailRow("FAULT", "A fatal GPU error. All clients of that server on that GPU lose their work."),
+                _FAULT,
                 DetailRow("BLOCKED", "A daemon answers nobody. Its clients keep running."),
                 DetailRow("NO ANSWER", "The node, or its exporter, does not answer."),
                 DetailRow("NOT STARTING", "Servers end before they are ready."),
                 DetailRow("HELD", "Somebody keeps a control session open. The daemon answers nobody else."),
                 DetailRow("STALE", "The files of a daemon that has ended."),
                 DetailRow("OLD", "The exporter answers, and NVML has not for two minutes."),
-                DetailRow("WARNING", "mpstui there shows a problem: p lists them."),
+                DetailRow("WARNING", "mpstui there shows a problem: D lists them."),
                 DetailRow(
                     "NOT KNOWN",
                     "The host has not answered yet; or a daemon runs there, and whether it answers is not known.",
@@ -259,7 +263,7 @@ class FleetHelp(HelpScreen):
         keys = {
             "Enter": "Open the node's own mpstui. Esc on its overview, or q, comes back here.",
             "/": "Filter: words, !word for without",
-            "p": "Problems of all nodes, and back",
+            "D": "Problems of all nodes, and back",
             **({"h": "History: six hours of clients, contexts and memory"} if self._history else {}),
             "r": "Look now",
             "j k g G ↑ ↓": "Move",
