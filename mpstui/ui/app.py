@@ -601,21 +601,13 @@ class MpsTuiApp(TypedApp[int]):
         return self.load.private_dir if self.load is not None else None
 
     def action_command_palette(self) -> None:
+        self.open_palette("")
+
+    def open_palette(self, text: str) -> None:
         from mpstui.ui.dialogs.commands import Palette
 
         if not isinstance(self.screen, Palette):
-            self.push_screen(Palette(id="--command-palette"))
-
-    def open_palette(self, text: str) -> None:
-        self.action_command_palette()
-        self.screen.call_after_refresh(self._fill_palette, text)
-
-    def _fill_palette(self, text: str) -> None:
-        from textual.widgets import Input
-
-        for entry in self.screen.query(Input):
-            entry.value = text
-            entry.cursor_position = len(text)
+            self.push_screen(Palette(text))
 
     @opens
     def action_show_help(self) -> None:

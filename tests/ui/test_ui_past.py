@@ -185,6 +185,21 @@ async def test_what_is_kept_is_saved_by_a_key_and_by_name() -> None:
         assert " w save " not in await push(pilot, replace(one_daemon(), past=past()))
 
 
+@pytest.mark.parametrize("keys", [("w", "enter"), ("w", "x", "enter"), ("w", "enter", "tab", "enter")])
+async def test_keys_behind_w_reach_the_line_with_the_files_name_and_nothing_else(keys: tuple[str, ...]) -> None:
+    """Enter opened Terminate in three of six tries: the line was there before its words were."""
+    app = make_app(one_daemon())
+    app.past = machine = Machine()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.pause()
+        for key in keys:
+            app.post_message(events.Key(key, "\r" if key == "enter" else key))
+        await until(pilot, lambda: bool(machine.asked))
+        ((how, file),) = machine.asked
+        assert (how, file.endswith(".mps" + "".join(key for key in keys[1:] if key == "x"))) == ("save", True)
+        assert type(app.screen).__name__ in {"Overview", "Palette"}
+
+
 def test_the_bar_says_where_one_is() -> None:
     assert track(past(at=NOW - 3600), 11) == "●" + "─" * 10
     assert track(past(at=NOW - 1800), 11) == "━" * 5 + "●" + "─" * 5

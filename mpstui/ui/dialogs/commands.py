@@ -11,6 +11,7 @@ from textual import on
 from textual.command import CommandPalette, DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
 from textual.theme import BUILTIN_THEMES
+from textual.widgets import Input
 
 from mpstui.core.late import dataclass
 from mpstui.core.model import Daemon
@@ -83,7 +84,14 @@ class Palette(CommandPalette):
     COMPONENT_CLASSES = StyledScreen.COMPONENT_CLASSES
     DEFAULT_CSS = StyledScreen.DEFAULT_CSS.replace("StyledScreen", "Palette") + "Palette > KeyBar { dock: bottom; }"
 
+    def __init__(self, text: str = "") -> None:
+        super().__init__(id="--command-palette")
+        self._text = text
+
     async def on_mount(self) -> None:
+        if self._text:
+            entry = self.query_one(Input)
+            entry.value, entry.cursor_position = self._text, len(self._text)
         bar = KeyBar()
         await self.mount(bar)
         bar.show(
