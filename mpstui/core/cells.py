@@ -53,7 +53,7 @@ def no_daemon(snapshot: Snapshot | None) -> str:
 def health_word(daemon: Daemon) -> tuple[str, str]:
     """The mark and word of its health, and their style. With a server in FAULT a daemon that answers is not well."""
     if daemon.fault_word:
-        return FAULT if daemon.fault_word in FAULT[0].split() else FAULT_BY_LOG
+        return FAULT if daemon.fault_word == "FAULT" else FAULT_BY_LOG
     if daemon.unspoken and daemon.health == "ok":
         return UNSPOKEN
     if daemon.serves_nobody:

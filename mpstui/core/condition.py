@@ -44,8 +44,8 @@ _WORDS: Final[Mapping[Cause, _Words]] = {
     "silent": _BLOCKED,
     "gone": _Words(
         "stale",
-        "Only the files of a daemon are left",
-        "The daemon that made this pipe directory is gone and left its files behind. A CUDA program that "
+        "Files of a daemon, and no daemon",
+        "Here are files such as a control daemon makes, and no daemon that serves them. A CUDA program that "
         "starts runs without MPS, and no error says so.",
     ),
     "absent": _Words(

@@ -582,13 +582,13 @@ def lay_out(
 ) -> list[tuple[Field[T], int]]:
     """The columns that there is room for, with their cells; ``stretch``: the last one takes what is left. ``chosen``:
     those that the user wants, in this order; without them the usual ones."""
+    if width < 0:  # the panel is not shown
+        return []
     if chosen:
         fields = {each.id: each for each in possible_columns(thing)}
         wanted = [(fields[one.id], one.width) for one in chosen if one.id in fields]
     else:
-        wanted = [
-            (each, 0) for each in thing.columns() if each.column is not None and not each.column.hidden and width >= 0
-        ]
+        wanted = [(each, 0) for each in thing.columns() if each.column is not None and not each.column.hidden]
     columns = [
         (each, column, cells)
         for each, cells in wanted

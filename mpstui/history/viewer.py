@@ -234,7 +234,7 @@ class Viewer:
             if (problem := unprintable(os.fspath(path))) is not None:
                 return False, f"Nothing is written: {problem}"
             (first, last), size = await self._ask(lambda player: (player.span, self._save(player, path)))
-        except (RecordingError, RuntimeError) as error:  # no home folder for that name
+        except (RecordingError, RuntimeError, OSError) as error:  # no home folder for that name, or no folder to be in
             return False, error_text(error)
         told = f"{_told(first, (first, last))} to {_told(last, (first, last))}"
         where = path_text(path)

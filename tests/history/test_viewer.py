@@ -91,6 +91,11 @@ def test_what_is_saved_is_written_to_no_place_of_anothers_and_whole_or_not_at_al
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return write(fd, data)
 
+    (tmp_path / "gone").mkdir()
+    with monkeypatch.context() as there:
+        there.chdir(tmp_path / "gone")
+        (tmp_path / "gone").rmdir()
+        assert asyncio.run(screen.save("a.mps")) == (False, "No such file or directory")
     monkeypatch.setattr(os, "write", full)
     made, said = asyncio.run(screen.save(f"{tmp_path}/a.mps"))
     assert not made

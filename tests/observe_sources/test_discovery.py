@@ -135,6 +135,26 @@ def test_a_session_is_no_daemon_and_neither_is_a_zombie(room: Path, start: Start
     assert f"CUDA_MPS_PIPE_DIRECTORY={room}/q nvidia-cuda-mps-control -d" in place.remedy
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone gives a directory away")
+@pytest.mark.parametrize("files", [(), ("control",), ("control", "control_lock", "nvidia-cuda-mps-control.pid")])
+def test_what_lies_in_a_strangers_directory_is_no_daemons_trace(room: Path, files: tuple[str, ...]) -> None:
+    """Everybody can put an empty file there; root was told of a daemon that had ended, with a command to start one."""
+    (room / "control").unlink(missing_ok=True)
+    for name in files:
+        (room / name).touch()
+    os.chown(room, 64101, -1)
+    try:
+        place = one(room)
+    finally:
+        os.chown(room, 0, -1)
+    assert (place.state, place.uid, place.daemon) == ("stale" if files else "absent", 64101, None)
+    assert "belongs to 64101" in place.detail
+    assert "started" not in place.detail
+    assert "killed" not in place.detail
+    assert "nvidia-cuda-mps-control -d" not in place.remedy
+    assert "64101 could take its place" in place.remedy
+
+
 def test_what_quit_leaves_is_stale_but_no_crash(room: Path) -> None:
     for name in ("control", "control_privileged"):
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as bound:
