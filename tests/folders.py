@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mpstui.observe.discovery import DaemonProcess, running_daemons
+from mpstui.sim.node import SimNode
 
 _RECORDED = Path(__file__).parent / "data" / "h100"
 
@@ -41,6 +42,13 @@ def place_for_daemons() -> Iterator[Path]:
         for daemon in daemons_below(folder):
             os.kill(daemon.key.pid, signal.SIGKILL)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def simulated_node() -> Iterator[SimNode]:
+    """A node with the usual devices, whose directory goes with it."""
+    with tempfile.TemporaryDirectory(prefix="mps", dir="/tmp") as place, SimNode.start(Path(place)) as node:
+        yield node
 
 
 def leave_logs(folder: Path) -> Path:

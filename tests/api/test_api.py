@@ -9,7 +9,6 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import aclosing, closing
@@ -18,6 +17,7 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
+from folders import simulated_node
 
 import mpstui.api
 from mpstui.operations.registry import OPERATIONS
@@ -50,9 +50,8 @@ def audit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def simulated() -> Iterator[SimNode]:
-    running = SimNode.start(Path(tempfile.mkdtemp(prefix="mpstui-api-")))
-    yield running
-    running.stop()
+    with simulated_node() as running:
+        yield running
 
 
 def test_importing_it_brings_nothing_of_a_screen() -> None:

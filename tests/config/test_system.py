@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from folders import simulated_node
 
 import mpstui.config
 from mpstui.config import Config, Policy, load_config, may_see_commands
@@ -19,7 +20,6 @@ from mpstui.control.mps import MpsControl
 from mpstui.core.model import ProcessKey
 from mpstui.node import OwnCommands, open_node
 from mpstui.sim.marker import control_binary
-from mpstui.sim.node import SimNode
 from mpstui.system.procfs import ProcessFacts
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: only root's file counts")
@@ -168,7 +168,7 @@ async def test_nor_those_that_a_daemon_tells(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("mpstui.node.real_processes", lambda: OwnCommands(Facts()))
     hidden = open_node((), {})[0].hidden
     assert hidden == OwnCommands.HIDDEN
-    with SimNode.start(Path(tempfile.mkdtemp(prefix="mpstui-seen-"))) as node:
+    with simulated_node() as node:
         node.spawn("busy", argv0=b"theirs --secret")
         channel = ControlChannel(node.pipe_dir, control_binary())
         for word, commands in (("", ["theirs --secret"]), (hidden, [hidden])):

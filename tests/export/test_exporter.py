@@ -11,7 +11,6 @@ import socket
 import stat
 import subprocess
 import sys
-import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from folders import simulated_node
 from prometheus_client.parser import text_string_to_metric_families as parsed
 
 from mpstui.extras import how_to_install
@@ -84,7 +84,7 @@ def exporter() -> Iterator[Exporter]:
 
 @pytest.fixture
 def node() -> Iterator[SimNode]:
-    with SimNode.start(Path(tempfile.mkdtemp(prefix="mpstui-exp-"))) as running:
+    with simulated_node() as running:
         yield running
 
 

@@ -9,16 +9,15 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 import yaml
+from folders import simulated_node
 
 from mpstui.cli.parser import build_parser
-from mpstui.sim.node import SimNode
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 UNIT = DEPLOY / "systemd" / "mpstui-exporter.service"
@@ -61,7 +60,7 @@ def test_the_unit_s_capabilities_are_enough() -> None:
     (granted,) = setting("CapabilityBoundingSet")
     bounds = ",".join(("-all", *("+" + name.removeprefix("CAP_").lower() for name in granted.split())))
     command = ["setpriv", f"--bounding-set={bounds}", "--no-new-privs", sys.executable, "-m", "mpstui", "exporter"]
-    with SimNode.start(Path(tempfile.mkdtemp(prefix="mpstui-svc-"))) as node:
+    with simulated_node() as node:
         node.spawn("busy", user="alice")
         arguments = ["--pipe-dir", node.pipe_dir, "--textfile", "-", "--once"]
         told = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=120)

@@ -15,7 +15,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import urllib.request
@@ -28,6 +27,7 @@ from typing import Any
 
 import pytest
 import warm
+from folders import simulated_node
 
 from mpstui.cli import main
 from mpstui.cli.fleet import _look as looking
@@ -52,7 +52,6 @@ from mpstui.fleet import (
     over_ssh,
     summary,
 )
-from mpstui.sim.node import SimNode
 
 PATIENCE = 120.0
 NOW = 1_795_262_671.0
@@ -259,7 +258,7 @@ def test_without_ssh_that_is_said() -> None:
 
 
 def test_a_status_of_a_real_node(tmp_path: Path) -> None:
-    with SimNode.start(Path(tempfile.mkdtemp(prefix="mpstui-fleet-"))) as node:
+    with simulated_node() as node:
         node.spawn()
         told = warm.run("status", "--json", "--pipe-dir", node.pipe_dir)
     made = from_status("n1", json.loads(told.stdout), time.time())
@@ -731,7 +730,7 @@ def test_three_nodes_over_a_real_sshd(tmp_path: Path) -> None:
     )
     sshd = shutil.which("sshd") or ""
     with ExitStack() as held:
-        nodes = [held.enter_context(SimNode.start(Path(tempfile.mkdtemp(prefix="mpstui-ssh-")))) for _ in range(3)]
+        nodes = [held.enter_context(simulated_node()) for _ in range(3)]
         for number, node in enumerate(nodes):
             for _ in range(number):
                 node.spawn()
