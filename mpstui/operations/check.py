@@ -15,6 +15,7 @@ NOT_IN_V3: Final = (
     "it runs with MPS protocol 3, where limits belong to servers and namespaces and this command does not exist: "
     "they are set with mpstui namespace or, on the screen, P"
 )
+NOT_YET: Final = "whether the daemon answers is not known yet"
 _IN_V3: Final = frozenset(("terminate_client", "terminate_and_kill", "stop_daemon"))
 """What a daemon of protocol 3 has under another name."""
 
@@ -69,6 +70,14 @@ def reachable_daemon(request: Request, snapshot: Snapshot, command: str = "") ->
         )
     if command and (why := daemon.lacking(command)) is not None:
         raise Refused(f"the command {command} is {why}", ExitStatus.REFUSED_BY_DAEMON)
+    return daemon
+
+
+def answering_daemon(request: Request, snapshot: Snapshot, command: str = "") -> Daemon:
+    """``reachable_daemon``, of which it is known by now whether it answers: nothing is offered on a guess."""
+    daemon = reachable_daemon(request, snapshot, command)
+    if daemon.condition.cause == "unasked":
+        raise Refused(NOT_YET, ExitStatus.NO_ANSWER)
     return daemon
 
 

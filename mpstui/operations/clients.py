@@ -15,7 +15,7 @@ from mpstui.core.model import Client, Daemon, ProcessKey, Snapshot
 from mpstui.core.text import UNKNOWN, listed, plural
 from mpstui.core.trust import is_lying, why_not
 from mpstui.observe.poll import Need
-from mpstui.operations.check import Refused, namespace_words, parse_uid, reachable_daemon
+from mpstui.operations.check import Refused, answering_daemon, namespace_words, parse_uid
 from mpstui.operations.lock import DaemonTurn, NoTurn, turn
 from mpstui.operations.operation import Operation, Work
 from mpstui.operations.selectors import left
@@ -97,7 +97,7 @@ class TerminateClient(Operation):
             return "choose a client first"
         request = Request(self.id, pipe_dir, clients=tuple(clients))
         try:
-            self.chosen(request, reachable_daemon(request, snapshot, self.sends))
+            self.chosen(request, answering_daemon(request, snapshot, self.sends))
         except Refused as refused:
             return str(refused)
         return None

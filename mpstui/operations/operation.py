@@ -17,7 +17,7 @@ from mpstui.core.model import Daemon, ProcessKey, Snapshot
 from mpstui.core.text import path_text
 from mpstui.core.trust import Speaker
 from mpstui.observe.poll import Need
-from mpstui.operations.check import Refused, reachable_daemon
+from mpstui.operations.check import Refused, answering_daemon, reachable_daemon
 from mpstui.operations.types import LATER, Argument, Danger, ExitStatus, Preview, Progress, Request, Result, Verb
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ class Operation:
     def unavailable(self, snapshot: Snapshot, pipe_dir: Path, clients: Sequence[ProcessKey]) -> str | None:
         """Why it cannot be chosen now, in words; None where it can."""
         try:
-            self.check_daemon(reachable_daemon(Request(self.id, pipe_dir), snapshot, self.sends))
+            self.check_daemon(answering_daemon(Request(self.id, pipe_dir), snapshot, self.sends))
         except Refused as refused:
             return str(refused)
         return None

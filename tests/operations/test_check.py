@@ -339,3 +339,14 @@ def test_what_is_sent_and_shown_is_the_form_that_the_daemon_takes() -> None:
     """It makes 1M of 1.5G, and who knows what of 10 GiB (fact 26)."""
     request = Request("set_pinned_mem_limit", PIPE, value="10.0 GiB", device="0")
     assert operation("set_pinned_mem_limit").command(request) == "set_default_device_pinned_mem_limit 0 10G"
+
+
+@pytest.mark.parametrize(
+    "action", ["set_active_thread_percentage", "terminate_client", "terminate_and_kill", "start_server"]
+)
+def test_nothing_is_offered_before_it_is_known_whether_the_daemon_answers(action: str) -> None:
+    """Seen: for the first five seconds of a blocked daemon, known by its logs, the foot offered K and l."""
+    key = (client(643).key,)
+    assert operation(action).unavailable(node(client(643)), PIPE, key) is None
+    unasked = node(client(643), condition=condition.unasked("", condition.Moment()))
+    assert operation(action).unavailable(unasked, PIPE, key) == "whether the daemon answers is not known yet"

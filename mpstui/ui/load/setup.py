@@ -14,6 +14,7 @@ from mpstui.core.partition import even_levels, rounding_of, shorten, sms_of
 from mpstui.core.text import mps_size, size_hint
 from mpstui.load.footprint import Takes, pool_memory, takes
 from mpstui.load.types import COPIED, INFO, REQUESTED, KernelName, LoadSpec, value_for
+from mpstui.operations.check import NOT_YET
 from mpstui.operations.load import harm as operation_harm
 
 Hold = Literal["affinity", "percentage"]
@@ -165,7 +166,7 @@ def _not_for_us(daemon: Daemon) -> str | None:
     """Why no program is run on this daemon from here: it cannot be asked, or it is another user's, whose server would
     have all that the program has on the GPU."""
     if daemon.condition.cause == "unasked":
-        return "whether the daemon answers is not known yet"
+        return NOT_YET
     if (reason := no_test_clients(daemon.protocol, daemon.static_partitioning)) is not None:
         return reason
     if daemon.simulated or daemon.speaker.uid in {0, os.geteuid()}:
