@@ -620,6 +620,7 @@ class Overview(WithPast, WithTrouble, Ground):
 
     def _group_by(self, by: Hashable) -> None:
         self.clients.group(by if isinstance(by, str) else None)
+        self._to_clients()
 
     @opens
     def action_order(self) -> None:
@@ -632,9 +633,12 @@ class Overview(WithPast, WithTrouble, Ground):
             for each in possible_columns(CLIENT)
         ]
         title = "Sort the clients by: Enter on the current one reverses the order"
-        self.app.push_screen(
-            PickDialog(title, lambda: picks, lambda name: clients.sort_by(str(name), name == now and not reverse))
-        )
+
+        def sort(name: Hashable) -> None:
+            clients.sort_by(str(name), name == now and not reverse)
+            self._to_clients()
+
+        self.app.push_screen(PickDialog(title, lambda: picks, sort))
 
     def _recall_clients(self) -> None:
         """Columns and order as they were left; what cannot be read is left out."""
@@ -765,7 +769,14 @@ class Overview(WithPast, WithTrouble, Ground):
             clients.find(word)
         elif name == "save":
             self._host.save_past(word)
+        if name != "save":
+            self._to_clients()
         self._show_keys()
+
+    def _to_clients(self) -> None:
+        """What was just chosen is seen there, and the next keys are for it."""
+        if self.focused is not self.clients:
+            self.action_jump("clients")
 
     def _by_user(self) -> list[Group]:
         clients = self.clients
@@ -863,6 +874,7 @@ class Overview(WithPast, WithTrouble, Ground):
         unknown = UNKNOWN if isinstance(who, tuple) and name is None and uid is None else name
         self.clients.set_filter(self.clients.filter.of_user(unknown, uid))
         self._keep_filter()
+        self._to_clients()
         self._show_keys()
 
     def _keep_filter(self) -> None:

@@ -213,7 +213,11 @@ class Typeahead:
 
     async def _deliver(self, event: events.Event) -> None:
         """Have it carried out, with all that comes of it."""
-        if leaving(self._app) or not self._app.post_message(event):
+        if leaving(self._app):
+            return
+        if isinstance(event, events.Key | events.MouseDown | events.Paste) and isinstance(self._app, TypedApp):
+            self._app.drop_refusals()
+        if not self._app.post_message(event):
             return
         self._refused, self._expected, self._by_itself, self._given = None, None, False, event
         self._blind = float("-inf")
@@ -374,6 +378,11 @@ class TypedApp(WritingApp[R]):
         if told not in self._standing:
             self._standing[told] = now + (options.get("timeout") or self.NOTIFICATION_TIMEOUT), options
             super().notify(message, **options)
+
+    def drop_refusals(self) -> None:
+        """What a key did not do is of no interest any more once the next one is carried out."""
+        if any(_is_refusal(how) for _, how in self._standing.values()):
+            self.clear_notifications(lambda how: not _is_refusal(how))
 
     def clear_notifications(self, keep: Callable[[Mapping[str, Any]], bool] = lambda options: False) -> None:
         """``keep``: told how each was told; those that it is true of stand on until their time is over."""

@@ -113,7 +113,8 @@ async def test_pins_user_and_filter_are_there_again_and_the_end_of_a_pinned_clie
         table.group("user")
         assert [table.rows[0].title, table.rows[1].pid] == ["user carol", 2049], "its group is first, and it in that"
         table.group(None)
-        await pilot.press("U", "j", "j", "enter")
+        await pilot.press("1", "U", "j", "j", "enter")
+        assert app.focused is table, "the next keys are for the list that was just filtered"
         assert (table.filter.text, [row.pid for row in table.rows]) == ("user:=bob", [2007, 2042])
         await pilot.press("U")
         assert app.screen.panel.cursor_row.label == "bob"

@@ -59,9 +59,10 @@ async def test_groups_fold_keep_the_cursor_are_sorted_by_their_sums_and_are_ther
     app = make_app(one_daemon(), memory=memory)
     async with app.run_test(size=SIZE) as pilot:
         table = app.overview.clients
-        await pilot.press("f5")
+        await pilot.press("1", "f5")
         assert "10 groups" not in text_of(app)
         await pilot.press("j", "enter")
+        assert app.focused is table
         titles = [row.title for row in table.rows if isinstance(row, Group)]
         named = [f"user {name}" for name in ("alice", "bob", "carol", "dmitri", "eve", "ユーザー名前", "—")]
         assert titles == named

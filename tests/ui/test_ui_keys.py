@@ -289,6 +289,8 @@ async def test_read_only_dims_all_actions_says_why_and_opens_nothing() -> None:
         app.notify("what has to be read", severity="warning", timeout=30)
         await press(pilot, CHOSEN[0].key)
         assert [n.title for n in app._notifications] == ["", CHOSEN[0].title]
+        await press(pilot, "j")
+        assert [n.title for n in app._notifications] == [""], "a refusal goes with the next key, whatever that is"
 
 
 @pytest.mark.parametrize(("panel", "kind"), [("1", "device"), ("2", "limit"), ("3", "server"), ("4", "client")])
@@ -695,7 +697,7 @@ async def test_who_is_ended_is_seen_to_be_chosen() -> None:
         await press(pilot, "1", "z")
         assert not clients.display
         await refused("t")
-        app.overview.show_view("find", "2000")
+        app.overview.clients.find("2000")
         await refused("t")
         await press(pilot, "4")
         await asks("t")
