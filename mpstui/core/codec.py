@@ -10,10 +10,11 @@ import json
 import types
 import typing
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, Union, cast
 
@@ -40,12 +41,22 @@ class Codec(NamedTuple):
     schema: Mapping[str, Any]
     renew: Callable[[Any, Any, Any], Any] | None = None
     """As ``encode``, where the value before this one, and what that was in JSON, may have parts that are the same."""
+    parts: Callable[[Any, int], Iterator[str]] | None = None
+    """As ``text``, of what is made of parts."""
 
     def again(self, value: Any, old: Any, told: Any) -> Any:
         """``value`` in JSON: what is as it was in ``old``, which is ``told`` in JSON, is the same object there."""
         if value is old or value == old:
             return told
         return self.encode(value) if self.renew is None or old is None else self.renew(value, old, told)
+
+    def text(self, value: Any, depth: int) -> Iterator[str]:
+        """``value`` as JSON text, in the parts of its parts, so many times: a state in one object takes 2 MiB of
+        memory for a moment, which Python does not give back."""
+        if self.parts is None or value is None or not depth:
+            yield compact(self.encode(value))
+        else:
+            yield from self.parts(value, depth - 1)
 
 
 @cache
@@ -155,6 +166,7 @@ def _optional(arguments: Sequence[Any]) -> Codec:
         lambda value: None if value is None else inner.decode(value),
         {"anyOf": [inner.schema, {"type": "null"}]},
         lambda value, old, told: None if value is None else inner.again(value, old, told),
+        inner.parts,
     )
 
 
@@ -188,15 +200,29 @@ def _several(part: Codec, make: Callable[[Iterable[Any]], Any], *, ordered: bool
         told = list(value) if part.encode is _same else [part.encode(each) for each in value]
         return told if ordered else sorted(told, key=json.dumps)
 
+    def parts(value: Iterable[Any], depth: int) -> Iterator[str]:
+        return _joined("[", (part.text(each, depth) for each in value), "]")
+
     return Codec(
         encode,
         lambda value: make([part.decode(each) for each in _list(value)]),
         {"type": "array", "items": part.schema},
+        parts=parts if ordered else None,
     )
 
 
-_compact: Final = json.JSONEncoder(separators=(",", ":")).encode
+compact: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 """json.dumps makes an encoder anew each time that it is not asked for the usual form."""
+
+
+def _joined(begin: str, parts: Iterable[Iterable[str]], end: str) -> Iterator[str]:
+    """Texts, each in its pieces, with commas between them."""
+    yield begin
+    for number, part in enumerate(parts):
+        if number:
+            yield ","
+        yield from part
+    yield end
 
 
 def _mapping(key: Codec, part: Codec, *, text: bool) -> Codec:
@@ -206,7 +232,7 @@ def _mapping(key: Codec, part: Codec, *, text: bool) -> Codec:
         if type(value) is int:  # PIDs, hundreds of them each second
             return str(value)
         told = key.encode(value)
-        return cast("str", told) if text else _compact(told)
+        return cast("str", told) if text else compact(told)
 
     def named(value: str) -> Any:
         return key.decode(value if text else json.loads(value))
@@ -217,11 +243,16 @@ def _mapping(key: Codec, part: Codec, *, text: bool) -> Codec:
             for each, other in value.items()
         }
 
+    def parts(value: Mapping[Any, Any], depth: int) -> Iterator[str]:
+        told = (chain((compact(name(each)), ":"), part.text(other, depth)) for each, other in value.items())
+        return _joined("{", told, "}")
+
     return Codec(
         lambda value: {name(each): part.encode(other) for each, other in value.items()},
         lambda value: {named(each): part.decode(other) for each, other in _object(value).items()},
         {"type": "object", "additionalProperties": part.schema},
         renew,
+        parts,
     )
 
 
@@ -248,6 +279,15 @@ def _record(kind: Any) -> Codec:
                 told[name] = part.encode(each)
         return told
 
+    def as_parts(value: Any, depth: int) -> Iterator[str]:
+        given = ((name, part, getattr(value, name), default) for name, part, default in plan)
+        told = (
+            chain((f'"{name}":',), part.text(each, depth))
+            for name, part, each, default in given
+            if each is not default and each != default
+        )
+        return _joined("{", told, "}")
+
     def renew(value: Any, old: Any, before: dict[str, Any]) -> dict[str, Any]:
         told = {}
         for name, part, default in plan:
@@ -270,7 +310,7 @@ def _record(kind: Any) -> Codec:
         **({"required": sorted(needed)} if needed else {}),
         "additionalProperties": False,
     }
-    return Codec(encode, decode, {"$ref": f"#/$defs/{kind.__name__}"}, renew)
+    return Codec(encode, decode, {"$ref": f"#/$defs/{kind.__name__}"}, renew, as_parts)
 
 
 DEFINITIONS: Final[dict[str, Any]] = {}

@@ -20,6 +20,7 @@ from mpstui.core.model import Past, Snapshot
 from mpstui.core.text import error_text, format_size, path_text, printable, unprintable
 from mpstui.history.player import Player, ShownMoment
 from mpstui.history.recording import (
+    SPAN,
     FileSink,
     FileTape,
     MemoryTape,
@@ -34,7 +35,7 @@ from mpstui.observe.watcher import NodeWatcher
 from mpstui.system.procfs import user_name
 
 MEMORY: Final = 6 << 20
-"""Bytes that a screen keeps of what was."""
+"""Bytes of memory that a screen takes at most for what was, and half of what it takes in files without a name."""
 BACK: Final = 3600.0
 """Seconds that it keeps at most."""
 _SPAN: Final = 300.0
@@ -429,9 +430,9 @@ class LiveViewer(Viewer):
             self._tightening = asyncio.get_running_loop().create_task(self._tighten())
 
     async def _tighten(self) -> None:
-        """What was is kept in as little as it takes."""
+        """What was is kept where it takes least memory, soon after it is whole."""
         while True:
-            await self._sleep(_SPAN)
+            await self._sleep(SPAN)
             await self._worker.call(self._tape.tighten)
 
     async def stop(self) -> None:

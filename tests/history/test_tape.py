@@ -3,6 +3,7 @@ stranger makes of the file."""
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import os
@@ -10,8 +11,11 @@ import random
 import re
 import stat
 import struct
+import tempfile
 import zlib
+from contextlib import suppress
 from dataclasses import replace
+from io import FileIO
 from pathlib import Path
 
 import pytest
@@ -153,14 +157,44 @@ def test_what_a_screen_keeps_is_bounded():
     assert short.heads()[-1].first - short.heads()[1].last <= 4.0
 
 
-def test_whole_members_packed_again_take_less_and_are_read_as_before():
+class Full(FileIO):
+    """A file for which there is half the room."""
+
+    def write(self, data) -> int:
+        return super().write(bytes(data)[: len(data) // 2])
+
+
+class Disk:
+    """Where files without a name are made, in place of the folders of the machine."""
+
+    def __init__(self, folder: Path, monkeypatch) -> None:
+        self.folder, self.room = folder, "all"
+        self._make = tempfile.TemporaryFile
+        monkeypatch.setattr(tempfile, "TemporaryFile", self._made)
+
+    def _made(self, **options) -> FileIO:
+        if self.room == "none":
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+        file = self._make(**{**options, "dir": self.folder})
+        return file if self.room == "all" else Full(os.dup(file.fileno()), "r+")
+
+
+@pytest.fixture
+def disk(tmp_path, monkeypatch) -> Disk:
+    return Disk(tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("room", ["all", "half", "none"])
+def test_whole_members_go_where_they_take_less_memory_and_are_read_as_before(room, disk):
+    disk.room = room
     tape = MemoryTape(1 << 30, 1e9)
     made, _ = recorded(COMMANDS, tape, many=400)
     assert len(tape.heads()) > 1
     tape.begin(Head(0, made[-1].time, made[-1].time, 0))
     loose, size, heads = tape.copy(), tape.size, tape.heads()
     tape.tighten()
-    assert tape.size < 0.8 * size
+    assert tape.size - tape.in_files < (100 if room == "all" else 0.8 * size)
+    assert tape.in_files == (sum(head.size for head in heads) if room == "all" else 0)
     assert loose.size == size, "whoever reads it meanwhile reads what was there"
     assert tape.heads() == heads
     for number in range(len(heads)):
@@ -170,11 +204,59 @@ def test_whole_members_packed_again_take_less_and_are_read_as_before():
     assert tape.size == size
 
 
+def files_in(folder: Path) -> list[int]:
+    """The open files of this process that were made there."""
+    found = []
+    for link in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # the listing's own
+            if os.readlink(link).startswith(os.fspath(folder)):
+                found.append(int(link.name))
+    return found
+
+
+def test_what_is_kept_in_files_has_no_name_is_its_owners_alone_and_ends_with_who_reads_it(disk):
+    tape = MemoryTape(20_000, 1e9)
+    recorded(COMMANDS, tape, many=400)
+    tape.tighten()
+    assert len(files_in(disk.folder)) == len(tape.heads())
+    assert not [*disk.folder.iterdir()]
+    for fd in files_in(disk.folder):
+        found = os.fstat(fd)
+        assert (found.st_nlink, stat.S_IMODE(found.st_mode), os.get_inheritable(fd)) == (0, 0o600, False)
+    meanwhile, first = tape.copy(), tape.heads()[0]
+    rounds = 0
+    while tape.heads()[0] is first:  # in files too, only so much is kept
+        recorded(COMMANDS, tape, many=400)
+        tape.tighten()
+        rounds += 1
+        assert rounds < 9
+    assert tape.size <= 60_000 + tape.heads()[-1].size
+    assert [*lines(meanwhile, 0)]
+    del meanwhile, tape
+    assert not files_in(disk.folder)
+
+
 def test_a_difference_and_the_value_before_make_the_value():
     values = [{"a": 1}, {"a": {"b": [1], "c": None}}, {"a": {"c": 2}}, {}, {"~": {"-": 1}, "=": {}}, {"~": 3}, [1], 4]
     for old in values:
         for new in values:
             assert patched(old, difference(old, new)) == new
+
+
+def test_a_state_in_pieces_is_the_same_json():
+    node = NodeState("gpu-07", euid=0)
+    node.set_places([running()])
+    for kind, raw in FAULTS.items():
+        for event in events(kind, raw):
+            node.add_event(PIPE, event, kind, event.time or 1.0)
+    node.set_facts([1, 2], {1: facts(1, where=Where(unit="a"), environment={'a"b': "ü"}), 2: facts(2)}, 1e9)
+    kept, code = node.kept(), codec(Kept)
+    whole = code.encode(kept)
+    for depth in range(9):
+        assert json.loads("".join(code.text(kept, depth))) == whole
+    pieces = [*code.text(kept, 4)]
+    assert max(map(len, pieces)) < len("".join(pieces)) / 4
+    assert json.loads(Coder().begin(node, 2.5)) == {"mpstui_recording": 1, "time": 2.5, "state": whole}
 
 
 # The file.
