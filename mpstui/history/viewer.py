@@ -234,7 +234,8 @@ class Viewer:
             path = _named(text)
             if (problem := unprintable(os.fspath(path))) is not None:
                 return False, f"Nothing is written: {problem}"
-            (first, last), size = await self._ask(lambda player: (player.span, self._save(player, path)))
+            async with self._moving:
+                (first, last), size = await self._ask(lambda player: (player.span, self._save(player, path)))
         except (RecordingError, RuntimeError, OSError) as error:  # no home folder for that name, or no folder to be in
             return False, error_text(error)
         told = f"{_told(first, (first, last))} to {_told(last, (first, last))}"
@@ -413,6 +414,8 @@ class LiveViewer(Viewer):
 
     def _receive(self, snapshot: Snapshot) -> None:
         if self._at is None:
+            if not self._moving.locked():
+                self._player = None  # of one that saved, or found no other moment
             self._tell(snapshot)
         elif self._meanwhile is not None:
             self._meanwhile(snapshot)

@@ -27,6 +27,7 @@ from mpstui.core.model import ProcessKey, Snapshot
 from mpstui.core.text import printable
 from mpstui.core.where import Where
 from mpstui.core.xid import Xid
+from mpstui.history import recording
 from mpstui.history.player import Player
 from mpstui.history.recording import (
     Coder,
@@ -234,6 +235,25 @@ def test_what_is_kept_in_files_has_no_name_is_its_owners_alone_and_ends_with_who
     assert [*lines(meanwhile, 0)]
     del meanwhile, tape
     assert not files_in(disk.folder)
+
+
+def test_what_is_packed_again_while_it_is_counted_copied_or_read_is_one_or_the_other(monkeypatch):
+    """That is done in another thread, between any two steps of this one."""
+    for look in (lambda tape: tape.size > 0, lambda tape: [*lines(tape.copy(), 0)], lambda tape: tape.read(0, 0, 100)):
+        tape = MemoryTape(1 << 30, 1e9)
+        recorded(COMMANDS, tape, many=400)
+        before, pending = look(tape), [tape]
+
+        def asked(value, kind, pending=pending):
+            found = isinstance(value, kind)
+            if pending:
+                pending.pop().tighten()
+            return found
+
+        with monkeypatch.context() as there:
+            there.setattr(recording, "isinstance", asked, raising=False)
+            assert look(tape) == before
+        assert not pending
 
 
 def test_a_difference_and_the_value_before_make_the_value():

@@ -17,7 +17,7 @@ from mpstui.commands import CommandTarget, RefusedError, fill
 from mpstui.config import CommandSpec
 from mpstui.core.model import Past, Snapshot
 from mpstui.history.log_recording import LogTape
-from mpstui.history.player import Player
+from mpstui.history.player import Player, ShownMoment
 from mpstui.history.postmortem import state_at
 from mpstui.history.recording import FileSink, FileTape, MemoryTape, RecordingError, lines
 from mpstui.history.times import time_within
@@ -339,8 +339,26 @@ def test_what_a_live_screen_keeps_takes_no_memory_once_a_member_is_whole(monkeyp
         assert viewer.kept == before
         assert viewer._tape.in_files == whole > before / 2
         assert (await viewer.save(f"{tmp_path}/a.mps"))[0]
+        live.tell(now[0])
+        assert viewer._player is None, "what was read of before is not kept"
         assert Player(FileTape(tmp_path / "a.mps")).at(now[0] - 390).snapshot.time == now[0] - 390
+        call, arrived = viewer._worker.call, asyncio.Event()
+        saving: list[asyncio.Task[tuple[bool, str]]] = []
+
+        async def beside(look):
+            if saving:
+                await arrived.wait()
+                return await call(look)
+            found = await call(look)
+            if isinstance(found, ShownMoment):
+                saving.append(asyncio.ensure_future(viewer.save(f"{tmp_path}/b.mps")))
+                await asyncio.sleep(0)
+            return found
+
+        viewer._worker.call = beside
         assert await viewer.move(-390) is None
+        arrived.set()
+        assert (await saving[0])[0]
         assert viewer.snapshot.time == now[0] - 390
         await viewer.stop()
 
