@@ -21,7 +21,7 @@ WINDOWS: Final = (60, 300, 900, 3600)
 USUAL: Final = 300
 _FINE: Final = 300
 """Readings that are kept second by second."""
-_COARSE_S: Final = 10.0
+COARSE_S: Final = 10.0
 _COARSE: Final = 361
 """Means of ten seconds that are kept: an hour."""
 _AFTER_S: Final = 0.001
@@ -91,7 +91,7 @@ class _Device:
             return
         kept = _Spell(reading, reading)
         self.fine.append(kept)
-        if self.gathered and reading.time // _COARSE_S != self.gathered[0].mean.time // _COARSE_S:
+        if self.gathered and reading.time // COARSE_S != self.gathered[0].mean.time // COARSE_S:
             means, mosts = zip(*self.gathered, strict=True)
             self.coarse.append(_packed(_Spell(_each(_mean, means), _each(max, mosts))))
             self.gathered = []

@@ -156,6 +156,19 @@ async def test_where_there_is_room_the_history_is_shown_and_its_length_chosen(mo
             assert f" max {99 if seconds <= 122 else 100} %" in text, "never below the present reading"
 
 
+async def test_the_largest_stays_when_ten_seconds_that_began_before_the_cell_are_kept_as_one() -> None:
+    app = make_app(at(0, 10.0))
+    async with app.run_test(size=(200, 60)) as pilot:
+        await pilot.press("1", *["plus"] * 5)
+        await push(pilot, at(0, 10.0))
+        drawn = app.overview.devices._plotted[GPU0][0]
+        step = drawn.window / drawn.cells
+        cell = next(end for n in range(1000) if 3 < (end := drawn.since + 3600 + n * step) % 10 < 7)
+        for second, sm in ((-2.0, 10.0), (0.1, 10.0), (1.5, 90.0), (10.0, 10.0), (11.0, 10.0)):
+            text = await push(pilot, at(cell + second - START, sm))
+            assert f" max {10 if second < 1 else 90} %" in text
+
+
 async def test_on_a_small_screen_the_history_is_there_where_the_devices_are_zoomed() -> None:
     app = make_app(replace(one_daemon(), time=NOW))
     async with app.run_test(size=(80, 24)) as pilot:

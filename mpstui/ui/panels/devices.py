@@ -17,7 +17,19 @@ from mpstui.fields import DEVICE, View, device_load, memory_percent
 from mpstui.ui.layout import READINGS
 from mpstui.ui.lines import Line, Span, fit, fit_line, justify, width_of
 from mpstui.ui.panel import SUPERSCRIPT, Panel
-from mpstui.ui.plots import METRICS, USUAL, WINDOWS, DeviceHistory, Reading, begin, peak, rows_of, spark, window_text
+from mpstui.ui.plots import (
+    COARSE_S,
+    METRICS,
+    USUAL,
+    WINDOWS,
+    DeviceHistory,
+    Reading,
+    begin,
+    peak,
+    rows_of,
+    spark,
+    window_text,
+)
 
 _UNITS = {"sm_utilization": " %", "gpu_utilization": " %", "memory": " %", "power": " W", "clients": ""}
 _LONGEST_BAR = 60
@@ -121,7 +133,7 @@ class DevicesPanel(Panel[Device]):
         known = self._over.get(row.uuid)
         if known is None or known[0] != what:
             known = self._over[row.uuid] = what, self._history.most(row.uuid, self._window, since)
-        ends = since + self._window - 1  # one that came within a second of the one before is in that one
+        ends = since + self._window - COARSE_S  # what came since may be kept with what was up to ten seconds before
         fresh = self._history.most(row.uuid, self._window, ends)
         found = [most for most in (known[1], fresh) if most is not None]
         values = ([getattr(most, name) for most in found] for name, _, _ in _metrics(row))
