@@ -145,7 +145,7 @@ def gather(snapshot: Snapshot, places: Sequence[Place], binary: Sequence[str]) -
         server_cpus={server.pid: _cpus_of(server.pid) for server in servers},
         debugged=tuple(_debugged()),
         server_binary=None if snapshot.source == "simulated" else _server_binary(binary),
-        strays=tuple(_strays()),
+        strays=tuple(_strays(snapshot)),
         shm=_shm(),
         counting=_counting(snapshot),
         dcgm=None if snapshot.source == "simulated" or not load_config()[0].dcgm else dcgm_trouble(),
@@ -290,29 +290,36 @@ def _open_files(pid: int) -> int | None:
     return None
 
 
-def _strays() -> Iterator[Stray]:
-    """Dead MPS processes that nobody has collected, and servers whose parent is no control daemon."""
-    running = running_daemons()
-    for daemon in running:
-        if daemon.pipe_dir is not None and unprintable(daemon.pipe_dir) is not None:
-            yield Stray(daemon.key.pid, "daemon", False, unprintable=True)
-    daemons = {daemon.key.pid for daemon in running}
+def _strays(snapshot: Snapshot) -> Iterator[Stray]:
+    """Dead MPS processes that nobody has collected, and servers whose parent is no control daemon; beside a simulated
+    node its own servers alone, for this machine's others are not simulated."""
+    own = {os.fspath(daemon.pipe_dir) for daemon in snapshot.daemons} if snapshot.source == "simulated" else None
+    servers = []
     for name in os.listdir("/proc"):
         if not name.isdigit() or not (read_proc(f"/proc/{name}/comm", 16) or b"").startswith(_COMM):
             continue
         pid = int(name)
+        if own is not None and (read_environment(pid) or {}).get("CUDA_MPS_PIPE_DIRECTORY") not in own:
+            continue
         try:
             found = read_stat(pid)
         except HiddenProcessError:
             continue
         if found is None:
             continue
-        parent = _parent(pid)
         if found.gone:
-            yield Stray(pid, "process", True, parent)
+            yield Stray(pid, "process", True, _parent(pid))
             continue
         arguments = read_arguments(pid) or []
-        if arguments and os.path.basename(os.fsdecode(arguments[0])) == _SERVER and parent not in daemons:
+        if arguments and os.path.basename(os.fsdecode(arguments[0])) == _SERVER:
+            servers.append((pid, _parent(pid)))
+    running = running_daemons()  # after the servers: of one that has just started the daemon is among them
+    for daemon in running:
+        if daemon.pipe_dir is not None and unprintable(daemon.pipe_dir) is not None:
+            yield Stray(daemon.key.pid, "daemon", False, unprintable=True)
+    daemons = {daemon.key.pid for daemon in running}
+    for pid, parent in servers:
+        if parent not in daemons and _parent(pid) == parent:  # and has not ended with it meanwhile
             yield Stray(pid, "server", False, parent)
 
 

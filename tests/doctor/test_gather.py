@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import stat
+import subprocess
+from pathlib import Path
 
 import pytest
 
 from mpstui.cli import main
 from mpstui.cli.doctor import summary
-from mpstui.core.model import Snapshot
+from mpstui.core.model import Daemon, Snapshot
 from mpstui.doctor import checkup
 from mpstui.doctor.checkup import gather
-from mpstui.observe.discovery import Place
+from mpstui.observe.discovery import DaemonProcess, Place
 
 
 def binary(folder, text):
@@ -89,3 +92,41 @@ def test_a_drill_is_found(capsys):
 def test_one_finding_is_not_told_as_several():
     said = summary({"ok": 27, "unknown": 0, "warning": 1, "error": 1})
     assert said == "1 error, 1 warning, 0 unknown, 27 ok"
+
+
+def _server(folder: Path) -> subprocess.Popen[bytes]:
+    """A program of the server's name that does nothing, and whose parent is this one."""
+    program = folder / "nvidia-cuda-mps-server"
+    shutil.copy(shutil.which("sleep") or "sleep", program)
+    return subprocess.Popen([program, "600"], env={"CUDA_MPS_PIPE_DIRECTORY": os.fspath(folder)})
+
+
+def test_a_server_without_a_daemon_is_found_but_not_beside_another_node_that_is_simulated(tmp_path):
+    """Under load the doctor of a simulated node found the server of another test, whose daemon had just ended."""
+    own = Snapshot(0.0, source="simulated", daemons=(Daemon(tmp_path),))
+    other = Snapshot(0.0, source="simulated", daemons=(Daemon(tmp_path / "other"),))
+    server = _server(tmp_path)
+    try:
+        there = [
+            server.pid in {one.pid for one in gather(of, (), ("true",)).strays} for of in (Snapshot(0.0), own, other)
+        ]
+    finally:
+        server.kill()
+        server.wait()
+    assert there == [True, True, False]
+
+
+def test_a_server_that_comes_while_it_looks_has_a_daemon_that_came_too(tmp_path, monkeypatch):
+    servers = []
+
+    def started_meanwhile() -> list[DaemonProcess]:
+        servers.append(_server(tmp_path))
+        return []
+
+    monkeypatch.setattr(checkup, "running_daemons", started_meanwhile)
+    found = gather(Snapshot(0.0), (), ("true",)).strays
+    for server in servers:
+        server.kill()
+        server.wait()
+    assert servers
+    assert servers[0].pid not in {one.pid for one in found}
