@@ -92,13 +92,16 @@ ASKED: tuple[tuple[str, str, float, str], ...] = (
 """What is asked of the screen beside 46 clients at rest: name, key of ``summary``, at most, unit."""
 
 
+REACHED = {True: "reached", False: "not reached"}
+
+
 def asked_table(medians: dict[str, dict[str, Any]]) -> str:
     """What is asked of mpstui beside what came out, as a Markdown table; the start beside the other monitors'."""
     lines = ["| program | asked for | is | |", "|---|---|---|---|"]
 
-    def line(name: str, asked: str, value: float | None, good: bool, form: str) -> None:
+    def line(name: str, asked: str, value: float | None, good: bool | None, form: str) -> None:
         shown = "not measured" if value is None else form.format(value)
-        lines.append(f"| {name} | {asked} | {shown} | {'reached' if value is not None and good else 'not reached'} |")
+        lines.append(f"| {name} | {asked} | {shown} | {'not known' if good is None else REACHED[good]} |")
 
     rivals = {name: entry["painted_s"] for name, entry in medians.items() if not name.startswith("mpstui")}
     for name, entry in medians.items():
@@ -110,13 +113,14 @@ def asked_table(medians: dict[str, dict[str, Any]]) -> str:
                 name,
                 f"{what}: at most {most:,g} {unit}",
                 value,
-                value is not None and value <= most,
+                None if value is None else value <= most,
                 f"{{:,.4g}} {unit}",
             )
         for rival, theirs in rivals.items():
             value = entry["painted_s"]
-            good = None not in (value, theirs) and value <= theirs
-            line(name, f"whole screen no later than {rival} ({theirs or 0:.2f} s)", value, good, "{:.2f} s")
+            good = None if value is None or theirs is None else value <= theirs
+            beside = "not measured" if theirs is None else f"{theirs:.2f} s"
+            line(name, f"whole screen no later than {rival} ({beside})", value, good, "{:.2f} s")
     return "\n".join(lines)
 
 
