@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
+from rich.cells import cell_len
 from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -37,7 +38,7 @@ from mpstui.ui.keys import (
     typing_hints,
 )
 from mpstui.ui.layout import Needs, PanelHeights, plan, reserve, room_of
-from mpstui.ui.lines import Ground, LineWidget
+from mpstui.ui.lines import Ground, LineWidget, fit
 from mpstui.ui.panel import Panel
 from mpstui.ui.panels import ClientsPanel, DevicesPanel, EventsPanel, LimitsPanel, ServersPanel
 from mpstui.ui.past import WithPast
@@ -62,6 +63,8 @@ _COPIED = 4000
 """Cells of a row that is copied: nothing of its command is cut."""
 _FOLDS = 200
 """Names of folded groups, and pinned rows, that are remembered."""
+_KEPT = 22
+"""Cells of a filter at the foot."""
 _FILTER = 500
 """Characters of a filter that is remembered."""
 _THREADS, _MEMORY = "act('set_active_thread_percentage')", "act('set_pinned_mem_limit')"
@@ -442,8 +445,20 @@ class Overview(WithPast, WithTrouble, Ground):
             past=past,
             zoomed=self._zoomed,
         )
+        if self._plan is not None and not self._plan.framed and (kept := self._kept_text()):
+            hints = [hint._replace(**kept[hint.action]) if hint.action in kept else hint for hint in hints]
         near = _NEAR.get(str(self.focused.id), {}) if self.focused is not None else {}
         self.keys.show([hint._replace(keep=max(hint.keep, near.get(hint.action, 0))) for hint in hints])
+
+    def _kept_text(self) -> Mapping[str, dict[str, Any]]:
+        """What the list is filtered by, and what is looked for in it, in the entries of their keys."""
+        clients = self.clients
+        texts = {"filter": clients.filter.text, "find": clients.search.text}
+        return {
+            name: {"text": fit(shown, min(_KEPT, cell_len(shown))), "keep": 8}
+            for name, text in texts.items()
+            if (shown := printable(text.strip()))
+        }
 
     def _typed_hints(self) -> list[KeyHint]:
         """The keys of the line that is typed into; empty where none is: the letters are text meanwhile."""

@@ -399,17 +399,21 @@ class ClientsPanel(TablePanel[Client | Group]):
         return self.title()[1:]
 
     def brief(self, free: int, most: int) -> Line:
-        """That rows are chosen, looked for or filtered is told in any case; what the rows show too, where there is room
-        for it."""
+        """That rows are chosen, looked for or filtered is told in any case; by what, where there is room for all of
+        that, as the keys at the foot tell it too; and so what the rows show."""
         total, text = len(self._all), (self.search or self.filter).text
         complaint = self.filter.complaint() or self.search.complaint()
         told = [(f"✓ {seen}", "chosen")] if (seen := len(self.in_view)) else []
+        counted = told.copy()
         if complaint:
             told.append((f"▲ {printable(text)}", "warn"))
+            counted.append(told[-1])
         elif self.search:
-            told.append((f"{self._found().replace(' of ', '/')} {printable(text)}", "accent"))
+            counted.append((self._found().replace(" of ", "/"), "accent"))
+            told.append((f"{counted[-1][0]} {printable(text)}", "accent"))
         elif self.filter:
-            told.append((f"{len(self._left)}/{total} /{printable(text)}", "accent"))
+            counted.append((f"{len(self._left)}/{total}", "accent"))
+            told.append((f"{counted[-1][0]} /{printable(text)}", "accent"))
         needed = len(told)
         told += [(text.strip(), style) for text, style in (*self._by, *self._order)]
         while len(told) > needed and width_of(_apart(told)) > free:
@@ -420,9 +424,8 @@ class ClientsPanel(TablePanel[Client | Group]):
         if len(told) == 1 and seen and width_of(line) + len(" chosen") <= free:
             line = (*line, (" chosen", "chosen"))
         room = free if free >= _BRIEF else most
-        counted = _apart([(text.partition(" /")[0], style) for text, style in told])
-        if width_of(counted) <= free < _BRIEF or width_of(line) > room < _BRIEF:  # how many are left is enough
-            line, room = counted, max(free, room)
+        if counted and width_of(line) > room:
+            line, room = _apart(counted), max(free, room)
         return fit_line(line, min(width_of(line), room))
 
     @property
