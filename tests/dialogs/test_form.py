@@ -118,7 +118,7 @@ async def test_the_keys_at_the_foot_are_the_dialogs_and_can_be_clicked():
 
 
 async def test_the_foot_says_what_enter_and_tab_do_where_the_focus_is():
-    _runner, host = opened(PERCENTAGE)
+    runner, host = opened(PERCENTAGE)
     async with host.run_test(size=(80, 24)) as pilot:
         await pilot.press("4")
         assert "Enter next" in text_of(host).splitlines()[-1]
@@ -130,6 +130,13 @@ async def test_the_foot_says_what_enter_and_tab_do_where_the_focus_is():
         await until(pilot, lambda: host.screen.state == "running")
         await pilot.pause()
         assert "Enter Close" in text_of(host).splitlines()[-1]
+        await until(pilot, lambda: runner.requests)
+        runner.end(ExitStatus.DONE, "in force: 4 %")
+        await until(pilot, lambda: host.screen.state == "ended")
+        await pilot.pause()
+        assert "Tab to Apply" not in text_of(host).splitlines()[-1], "it is in force"
+        await pilot.press("shift+tab", "5")
+        assert not disabled(host), "another value can be"
 
 
 async def test_nothing_typed_yet_is_no_error():

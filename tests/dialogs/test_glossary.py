@@ -20,6 +20,10 @@ async def test_each_word_of_the_field_is_explained_in_the_help() -> None:
         await pilot.press("question_mark")
         await pilot.pause()
         text = " ".join(app.screen.query_one("#facts", Sheet).text.split())
+        await pilot.press("slash", *"glossary")
+        await pilot.pause()
+        for row in GLOSSARY:
+            assert row.label in app.screen.query_one("#facts", Sheet).text
     for word in ("client", "context", "server", "daemon", "SM", "active thread percentage", "execution affinity"):
         assert word in text
     for word in ("context pool", "outdated limits", "blast radius", "held", "blocked", "pending"):

@@ -211,7 +211,7 @@ class ChangeForm(ActionDialog):
                 f"Keeps what it has: {plural(count, 'client')} already connected",
                 [Content(plain(line)) for line in in_columns(preview.not_reached)],
             )
-        self.show_foot("Apply", ready=self._problem is None)
+        self.show_foot("Apply", ready=self._problem is None and not self.settled)  # what is in force, not once more
 
     def _of_gpu(self) -> list[tuple[str, str]]:
         """For whoever wants a share of one GPU, and sets what no GPU has of its own."""

@@ -147,7 +147,7 @@ class HelpScreen(Reader):
         ("Filter: / hides the other rows, f goes to the next one", FILTER),
         ("Marks", MARKS),
         ("Safety", SAFETY),
-        ("Words", GLOSSARY),
+        ("Glossary: the words", GLOSSARY),
         ("About MPS", ABOUT_MPS),
     )
     """What it says beside the keys."""
@@ -249,7 +249,7 @@ class FleetHelp(HelpScreen):
                 DetailRow("ABSENT", "No daemon runs."),
             ),
         ),
-        ("Words", GLOSSARY),
+        ("Glossary: the words", GLOSSARY),
     )
 
     MORE = ()
