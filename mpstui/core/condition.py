@@ -121,7 +121,7 @@ def gone(detail: str, remedy: str, since: float | None = None, moment: Moment = 
 
 def terminated_twice(client: ProcessKey, since: float | None, moment: Moment) -> Condition:
     """Blocked by a second terminate_client for one process (fact 16)."""
-    detail = f"blocked by a second terminate_client for client {client.pid}, whose process still lives"
+    detail = f"a second terminate_client waits for client {client.pid}, whose process still lives"
     remedy = f"End process {client.pid}, with mpstui unblock or, on the screen, u. The daemon goes on at once."
     found = _condition("terminated_twice", detail + moment.age, remedy, moment)
     return replace(found, since=since, ends=(client,), frees="unblock")

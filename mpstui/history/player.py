@@ -14,6 +14,10 @@ _BEFORE: Final = 120
 """Snapshots before the one that is asked for that come with it, for plots."""
 
 
+_READ: Final = 5.0
+"""Seconds from its beginning in which a recording has read its node, or has not."""
+
+
 class ShownMoment(NamedTuple):
     """What was shown at one time."""
 
@@ -41,6 +45,21 @@ class Player:
         if not heads:
             return 0.0, 0.0
         return heads[0].first, heads[-1].last if self._until is None else min(self._until, heads[-1].last)
+
+    @property
+    def begin(self) -> float:
+        """From when there is something to see: the first moment by which the node's devices were read, its daemons were
+        looked for, and each was asked. Its first one, where that is not so soon."""
+        first, _ = self.span
+        asked = None
+        for when, shown, _ in self.moments(0) if self.tape.heads() else ():
+            if when > first + _READ:
+                break
+            if shown is not None and shown.looked and all(d.condition.cause != "unasked" for d in shown.daemons):
+                asked = when if asked is None else asked
+                if shown.devices:
+                    return when
+        return first if asked is None else asked
 
     def at(self, time: float) -> ShownMoment | None:
         """What was known at that time; before the first moment: there. None where nothing is known yet."""

@@ -127,7 +127,7 @@ class Viewer:
     async def prime(self) -> Snapshot:
         """The first moment, in whatever event loop."""
         player = self._open()
-        moment = player.at(player.span[0] if self._playing else player.span[1])
+        moment = player.at(player.begin if self._playing else player.span[1])
         return self._dated(moment.snapshot, moment.time, player) if moment is not None else Snapshot(0.0)
 
     async def start(self) -> None:
@@ -320,8 +320,7 @@ class Viewer:
     async def _play(self) -> None:
         """From its beginning on; where it is not to play, its end."""
         async with self._moving:
-            span = await self._ask(lambda player: player.span)
-            await self._show(span[0] if self._playing else span[1])
+            await self._show(await self._ask(lambda player: player.begin if self._playing else player.span[1]))
         await self._go_on()
 
     async def _go_on(self) -> None:

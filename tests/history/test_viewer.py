@@ -163,6 +163,16 @@ def test_a_recording_plays_stands_steps_and_ends(tape) -> None:
     asyncio.run(play())
 
 
+def test_a_recording_begins_with_what_is_to_be_seen() -> None:
+    """Seen: its first second was of a program that looked for daemons; what was before can be gone back to."""
+    recording = Path(__file__).parents[2] / "docs" / "recordings" / "fault.mps"
+    shown = asyncio.run(of_file(recording, 1.0).prime())
+    assert shown.past is not None
+    assert (shown.looked, len(shown.devices), [each.health for each in shown.daemons]) == (True, 4, ["ok"])
+    assert 0 < shown.past.at - shown.past.first < 3
+    assert Player(MemoryTape(1, 1.0)).begin == 0.0
+
+
 def test_nothing_is_changed_from_the_past(tape) -> None:
     """One rule for all of them, in the wrapper: also where one that is asked with is of now, and the screen is not."""
 

@@ -350,3 +350,10 @@ def test_nothing_is_offered_before_it_is_known_whether_the_daemon_answers(action
     assert operation(action).unavailable(node(client(643)), PIPE, key) is None
     unasked = node(client(643), condition=condition.unasked("", condition.Moment()))
     assert operation(action).unavailable(unasked, PIPE, key) == "whether the daemon answers is not known yet"
+
+
+def test_a_reason_does_not_say_twice_what_state_the_daemon_is_in() -> None:
+    """Seen: the daemon is blocked: blocked by a second terminate_client."""
+    found = condition.terminated_twice(ProcessKey(643, 1), None, condition.Moment())
+    why = preview(set_threads("25"), node(condition=found)).error
+    assert (why or "").startswith("the daemon is blocked: a second terminate_client waits for client 643"), why

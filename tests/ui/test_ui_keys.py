@@ -322,6 +322,21 @@ async def test_help_palette_and_quit() -> None:
     assert app.collector.stopped
 
 
+async def test_the_palettes_foot_says_what_enter_does_with_what_the_cursor_is_on() -> None:
+    """Seen: “Enter run it” below a command that is refused, and below one of which more has to be typed."""
+    app = make_app(one_daemon(), read_only=True)
+    async with app.run_test(size=(80, 24)) as pilot:
+        for typed, foot in (
+            ("unpi", "Enter run it"),
+            ("set thr", "Enter type on"),
+            ("terminate 2000", "(Enter run it)"),
+        ):
+            await press(pilot, "colon", *typed)
+            await until(pilot, lambda foot=foot: text_of(app).splitlines()[-1].strip().startswith(f"{foot}  ↑↓"))
+            assert ("not now: mpstui runs read-only" in text_of(app)) is foot.startswith("("), typed
+            await press(pilot, "escape")
+
+
 async def test_copy_puts_the_row_on_the_clipboard() -> None:
     app = make_app(one_daemon())
     async with app.run_test(size=SIZE) as pilot:

@@ -8,13 +8,14 @@ from functools import partial
 from typing import Any, Final, Protocol, cast, runtime_checkable
 
 from textual import on
+from textual.command import Command as Entry
 from textual.command import CommandPalette, DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
 from textual.theme import BUILTIN_THEMES
-from textual.widgets import Input
+from textual.widgets import Input, OptionList
 
 from mpstui.core.late import dataclass
-from mpstui.core.model import Daemon
+from mpstui.core.model import Daemon, Snapshot
 from mpstui.core.text import printable
 from mpstui.operations.operation import Operation
 from mpstui.operations.registry import ELSEWHERE
@@ -26,6 +27,7 @@ from mpstui.ui.keys import ACTION_PREFIX, written
 from mpstui.ui.lines import StyledScreen
 
 _HELP_WEIGHT = 0.01
+_NOT_NOW: Final = "not now: "
 _TYPED = 1000
 """What is typed by name stands above all that its letters are found in."""
 
@@ -77,6 +79,10 @@ class Command:
     """Whether it is shown before anything is typed. How to move in a list is not what a palette is opened for."""
 
 
+class TypeOn(partial[None]):
+    """The command of an entry that is not whole: it can be typed on."""
+
+
 class Palette(CommandPalette):
     """Textual's, with its keys at its foot, as a dialog has them."""
 
@@ -87,20 +93,31 @@ class Palette(CommandPalette):
     def __init__(self, text: str = "") -> None:
         super().__init__(id="--command-palette")
         self._text = text
+        self._keys = KeyBar()
 
     async def on_mount(self) -> None:
         if self._text:
             entry = self.query_one(Input)
             entry.value, entry.cursor_position = self._text, len(self._text)
-        bar = KeyBar()
-        await self.mount(bar)
-        bar.show(
+        await self.mount(self._keys)
+        self._tell_keys("run it")
+
+    def _tell_keys(self, enter: str, why: str | None = None) -> None:
+        """``why``: why Enter does nothing with what the cursor is on."""
+        self._keys.show(
             [
-                KeyHint("Enter", "run it", "command_list('select')", 7),
+                KeyHint("Enter", enter, "command_list('select')", 7, why),
                 KeyHint("↑↓", "choose", "none", 4),
                 KeyHint("Esc", "close", "escape", 8),
             ]
         )
+
+    @on(OptionList.OptionHighlighted)
+    def _moved(self, event: OptionList.OptionHighlighted) -> None:
+        hit = event.option.hit if isinstance(event.option, Entry) else None
+        told = (hit and hit.help) or ""
+        types_on = isinstance(hit, Hit) and isinstance(hit.command, TypeOn)
+        self._tell_keys("type on" if types_on else "run it", told if told.startswith(_NOT_NOW) else None)
 
     @on(KeyBar.Pressed)
     async def _key_pressed(self, message: KeyBar.Pressed) -> None:
@@ -124,9 +141,7 @@ class ActionCommands(Provider):
         found = False
         for number, typed in enumerate(self._typed(query)):
             found = True
-            yield Hit(
-                _TYPED - number, Content(typed.text), partial(self._take, typed), text=typed.text, help=typed.help
-            )
+            yield self._hit(_TYPED - number, typed)
         matcher = self.matcher(query.strip())
         for command in self.commands():
             # "percentage" finds Threads; what has the word in its name stands above what has it in its description.
@@ -136,8 +151,22 @@ class ActionCommands(Provider):
                 yield Hit(score, matcher.highlight(command.title), command.run, text=command.title, help=command.help)
         if query.strip() and not found:
             for number, typed in enumerate(self._misread(query)):
-                take = partial(self._take, typed)
-                yield Hit(_TYPED - number, Content(typed.text), take, text=typed.text, help=typed.help)
+                yield self._hit(_TYPED - number, typed)
+
+    def _hit(self, score: int, typed: Typed) -> Hit:
+        whole = typed.view is not None or typed.pipe_dir is not None or typed.operation is not None
+        take = (partial if whole else TypeOn)(self._take, typed)
+        return Hit(score, Content(typed.text), take, text=typed.text, help=self._refused(typed) or typed.help)
+
+    def _refused(self, typed: Typed) -> str:
+        """Why what is typed whole is not done now; empty where it is."""
+        runner: Runner | None = getattr(self.app, "runner", None)
+        snapshot: Snapshot | None = getattr(self.app, "snapshot", None)
+        daemon = self.screen.daemon if isinstance(self.screen, ActsOn) else None
+        if typed.operation is None or runner is None or snapshot is None or daemon is None:
+            return ""
+        why = runner.unavailable(typed.operation, snapshot, daemon.pipe_dir, typed.clients)
+        return f"{_NOT_NOW}{why}" if why else ""
 
     def _misread(self, query: str) -> Iterator[Typed]:
         """What to say where nothing is called so: that more was typed than a command takes, or what is called alike."""
@@ -160,7 +189,7 @@ class ActionCommands(Provider):
         actions = runner.actions if runner and getattr(self.screen, "OFFERS_ACTIONS", True) else ()
         for action in actions:
             reason = self._unavailable(action)
-            help_line = f"not now: {reason}" if reason else f"{action.key}  {action.help}".lstrip()
+            help_line = f"{_NOT_NOW}{reason}" if reason else f"{action.key}  {action.help}".lstrip()
             yield Command(action.title, help_line, partial(self._run, f"act('{action.id}')"))
         for action in ELSEWHERE if actions else ():
             screen = action.place
