@@ -10,6 +10,8 @@ from mpstui.core.faults import fault_reports
 from mpstui.ui.dialogs import HarmConfirm
 from mpstui.ui.dialogs.facts import rows_of
 from mpstui.ui.dialogs.widgets import DetailRow
+from mpstui.ui.lines import fit_line, width_of
+from mpstui.ui.trouble.alert import alert_lines
 from mpstui.ui.trouble.fault import FaultScreen
 from tests.ui.screen import push, text_of
 from tests.ui.snapshots import NOW, OTHER_PIPE
@@ -40,6 +42,23 @@ async def test_the_alert_comes_stays_and_gives_way_to_the_recovery_for_a_minute(
         assert "✕ FAULT" not in text
         later = replace(recovered(), time=NOW + 70)
         assert "RECOVERED" not in await push(pilot, later)
+
+
+def test_what_the_logs_word_is_worth_is_seen_at_every_width() -> None:
+    """At 100 columns the line ended behind the user's name, and what was cut was that it is no proof."""
+    fault = faulted(A, B, C)
+    (server,) = fault.daemons[0].servers
+    assert server.fault is not None
+    for named in ((), (3000,), (4194301, 4194302, 4194303, 3000)):
+        told = replace(server, fault=replace(server.fault, named=named))
+        daemon = replace(fault.daemons[0], servers=(told,))
+        for width in range(80, 240):
+            _, who = alert_lines(fault, daemon, width, 2)
+            assert width_of(who) <= width
+            assert ("proof" in str(who)) == bool(named), (width, who)
+        for width in range(20, 80):
+            shown = fit_line(alert_lines(fault, daemon, width, 2)[1], width)
+            assert not any(str(pid) in str(shown) for pid in named) or "proof" in str(shown), (width, shown)
 
 
 async def test_a_fault_that_no_log_tells_of_is_not_called_none() -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Final, cast
 
-from mpstui.core.faults import fault_reports
+from mpstui.core.faults import FaultReport, fault_reports
 from mpstui.core.model import Client, Daemon, Event, ServerFault, Snapshot
 from mpstui.core.text import format_age, listed, nouns
 from mpstui.ui.contract import Host
@@ -17,6 +18,10 @@ RECOVERY_SHOWN: Final = 60.0
 """Seconds for which a recovery is told."""
 _NAMED: Final = 6
 """Processes that still have to end, named at most."""
+_FEW: Final = 2
+"""Clients that the log names, told on a line of 80 cells."""
+_INDENT: Final = " " * 9
+_WORTH: Final = ", which is not proof"
 _TALL: Final = 30
 """Lines of the screen from which the alert has two."""
 
@@ -46,8 +51,12 @@ def recovery_text(snapshot: Snapshot, event: Event, *, brief: bool = False) -> s
     return text
 
 
-def named_by_log(fault: ServerFault, clients: tuple[Client, ...]) -> str:
-    """Whom the log names, with user and command where they are known; no proof (fact 36)."""
+def named_by_log(fault: ServerFault, clients: tuple[Client, ...], most: int | None = None) -> str:
+    """Whom the log names, ``most`` of them, with user and command where they are known; no proof (fact 36)."""
+    return _whom(fault, clients, most) + (_WORTH if fault.named else "")
+
+
+def _whom(fault: ServerFault, clients: tuple[Client, ...], most: int | None) -> str:
     if not fault.named:
         return "server.log names no client"
     known = {client.pid: client for client in clients}
@@ -56,7 +65,22 @@ def named_by_log(fault: ServerFault, clients: tuple[Client, ...]) -> str:
         client = known.get(pid)
         about = ", ".join(part for part in (client.user, client.command) if part) if client else ""
         named.append(f"{pid} ({about})" if about else str(pid))
-    return f"server.log names {nouns(len(named), 'client')} {listed(named)}, which is not proof"
+    return f"server.log names {nouns(len(named), 'client')} {listed(named, most)}"
+
+
+def _who(report: FaultReport, width: int) -> Line:
+    """Who still has to end, and whom the log names: what is cut is never what the name is worth."""
+    fault, clients = report.fault, (*report.left, *report.unhurt)
+    pids = [affected.pid for affected in fault.affected] if fault.confirmed else []
+    still = f"still to end: {listed(pids, _NAMED)}; " if pids else ""
+    users = tuple(replace(client, command=None) for client in clients)
+    known = named_by_log(fault, clients), named_by_log(fault, users), named_by_log(fault, ())
+    few = named_by_log(fault, (), _FEW)
+    said = [(still, each) for each in known] + [("", known[2]), ("", few), ("", f"no proof: {_whom(fault, (), _FEW)}")]
+    room = width - len(_INDENT)
+    fits = (each for each in said if width_of(((each[0], ""), (each[1], ""))) <= room)
+    first, why = next(fits, said[-1] if fault.named else said[-2])
+    return (_INDENT, "text"), (first, "text"), (why, "warn")
 
 
 def alert_lines(snapshot: Snapshot, daemon: Daemon, width: int, most: int, key: str = "!") -> list[Line]:
@@ -70,10 +94,7 @@ def alert_lines(snapshot: Snapshot, daemon: Daemon, width: int, most: int, key: 
         if most < 2 or width_of(left) + width_of(right) > width:
             left = (mark, (report.brief, mark[1]))
         out.append(justify(left, right, width))
-        why = named_by_log(report.fault, (*report.left, *report.unhurt))
-        pids = [affected.pid for affected in report.fault.affected]
-        still = f"still to end: {listed(pids, _NAMED)}; " if pids and said else ""
-        out.append((("         ", "text"), (still, "text"), (why, "warn")))
+        out.append(_who(report, width))
     for server in daemon.servers:
         if server.fault is None and "FAULT" in (server.status or ""):
             text = f"server {server.pid} is in FAULT and takes no new clients; no log says since when or why"
