@@ -123,18 +123,21 @@ def parse_size(text: str) -> int | None:
     return int(match["number"]) * _FACTOR[match["unit"]]
 
 
-_WRITTEN = pattern(r"([0-9]{1,12})(?:\.([0-9]{1,6}))? ?([KMGT])(iB)?", re.ASCII | re.IGNORECASE)
+_TOO_LARGE: Final = 1 << 63
+_WRITTEN = pattern(r"([0-9]{1,30})(?:\.([0-9]{1,6}))? ?([KMGT])(iB)?", re.ASCII | re.IGNORECASE)
 _DECIMAL = pattern(r"([0-9]{1,12}(?:\.[0-9]{1,6})?) ?([KMGT])B", re.ASCII | re.IGNORECASE)
 
 
 def typed_size(text: str) -> int | None:
     """Bytes, rounded down, of a size as a person types it who can mean that one alone: ``10G``, ``10g``, ``10 G``,
-    ``10GiB``, ``10.0 GiB`` as sizes are shown, ``1.5G``. None for anything else, as ``10GB`` (1000 or 1024 MB)."""
+    ``10GiB``, ``10.0 GiB`` as sizes are shown, ``1.5G``. None for anything else, as ``10GB`` (1000 or 1024 MB), and
+    for what does not fit in 63 bits, of which a daemon makes another one (fact 26)."""
     match = _WRITTEN.fullmatch(text.strip())
     if match is None:
         return None
     part = match[2] or ""
-    return int(match[1] + part) * _FACTOR[match[3].upper()] // int(f"1{'0' * len(part)}")
+    size = int(match[1] + part) * _FACTOR[match[3].upper()] // int(f"1{'0' * len(part)}")
+    return size if size < _TOO_LARGE else None
 
 
 def mps_size(text: str) -> str | None:
@@ -153,8 +156,10 @@ def mps_size(text: str) -> str | None:
 
 
 def size_hint(text: str) -> str:
-    """For a size that was refused: what to write in place of ``10GB``; empty for others."""
+    """For a size that was refused: what to write in place of ``10GB``, and what is too large; empty for others."""
     match = _DECIMAL.fullmatch(text.strip())
+    if match is None and _WRITTEN.fullmatch(text.strip()) and typed_size(text) is None:
+        return f"the largest size is {(_TOO_LARGE >> 30) - 1}G, which fits in 63 bits"
     if match is None:
         return ""
     number, unit = match[1], match[2].upper()

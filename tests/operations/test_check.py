@@ -42,6 +42,14 @@ def test_a_wrong_memory_limit_is_refused(text: str) -> None:
         parse_memory(text)
 
 
+@pytest.mark.parametrize("text", ["99999999999G", "8589934592G", "8796093022208M", "8589934592.0 GiB"])
+def test_a_memory_limit_of_more_than_63_bits_is_refused_and_never_sent(text: str) -> None:
+    """A daemon keeps 64 bits of it: 99999999999G would be another limit, in silence (fact 26)."""
+    with pytest.raises(Refused, match="the largest size is 8589934591G") as refused:
+        parse_memory(text)
+    assert refused.value.status is ExitStatus.USAGE
+
+
 def test_what_was_typed_is_what_is_refused() -> None:
     with pytest.raises(Refused, match="'abc' is no memory limit"):
         parse_memory(" abc ")
@@ -59,6 +67,7 @@ def test_what_was_typed_is_what_is_refused() -> None:
         (" 10.0 GiB ", 10 << 30),
         ("1.5 GiB", 1536 << 20),
         ("900 MiB", 900 << 20),
+        ("8589934591G", 8589934591 << 30),
     ],
 )
 def test_a_right_memory_limit_is_taken(text: str, size: int) -> None:
