@@ -15,7 +15,7 @@ from mpstui.control.answer import Answer, Outcome
 from mpstui.control.drivers import contexts_of
 from mpstui.control.partitions import whole_uuids
 from mpstui.control.protocol import lacking
-from mpstui.control.wire import DeviceQuery, LimitReading, Membership
+from mpstui.control.wire import STARTING, DeviceQuery, LimitReading, Membership
 from mpstui.core.codec import NOT_KEPT
 from mpstui.core.condition import as_claimed
 from mpstui.core.late import dataclass
@@ -903,6 +903,8 @@ class NodeState:
             named = state.v3.server_of(server.pid)
             space = state.v3.namespace(named.name if named is not None else None, DEFAULT)
             percentage, memory = space.active_thread_percentage if space is not None else None, {}
+        if server.status == STARTING:  # nobody can ask it, and the default may become another one yet (fact 45)
+            memory = {}
         return Server(
             key=facts.key if facts else ProcessKey(server.pid),
             uid=facts.uid if facts and facts.uid is not None else server.uid,
