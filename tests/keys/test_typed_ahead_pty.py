@@ -1,7 +1,8 @@
 """In a real terminal: what is typed at once with a key that opens something reaches only what that key opens.
 
-All pairs of keys, on all screens, take many minutes: ``MPSTUI_ALL_KEYS=1``. There each opening key is followed in one
-write by all symbols, none of which is carried out. Otherwise each is followed by one of the symbols, in turn.
+All pairs of keys, on all screens and in a recording, take many minutes: ``MPSTUI_ALL_KEYS=1``. There each opening key
+is followed in one write by all symbols. Otherwise each is followed by one of the symbols, in turn, and Enter; none is
+carried out.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ import itertools
 import os
 import re
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from program import simulated_node
 from terminal import DEADLINE, Terminal, until
-from typed import OTHERS, SCREENS, SYMBOLS, Recorded, can_be_sent, recorded, sent
+from typed import OTHERS, REPLAY, REPLAYED, SAVES, SCREENS, STAYS, SYMBOLS, Recorded, can_be_sent, recorded, sent
 
 ALL = "MPSTUI_ALL_KEYS" in os.environ
 TRIES = 20
@@ -34,12 +36,18 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Programs]:
 
         def program(options: str) -> Recorded:
             if options not in running:
+                arguments, shown = ["replay"], "REPLAY"
+                folder = tmp_path_factory.mktemp("keys")
+                if options == REPLAY:
+                    arguments += [str(folder / "kept.mps"), "--speed", "0"]
+                    program("").base("past")  # so much has been kept
+                    program("").base(SAVES + arguments[1])
                 open_now.close()
                 running.clear()
-                node = open_now.enter_context(simulated_node(*options.split()))
-                arguments = ["--pipe-dir", str(node.pipe_dir)]
-                shown = "HELD" if "held" in options else "⁴Clients"
-                folder = tmp_path_factory.mktemp("keys")
+                if options != REPLAY:
+                    node = open_now.enter_context(simulated_node(*options.split()))
+                    arguments = ["--pipe-dir", str(node.pipe_dir)]
+                    shown = "HELD" if "held" in options else "⁴Clients"
                 running[options] = open_now.enter_context(recorded(folder, arguments, shown))
             return running[options]
 
@@ -65,31 +73,52 @@ def typed_anew(
     return reached
 
 
+Held = tuple[object, object, object]
+
+
+def held(line: dict[str, Any], where: str = "to") -> Held:
+    """Where a key went, to which text, and at which moment."""
+    return line[where], line["text"], line["time"]
+
+
 def wrongly_reached(program: Recorded, base: str, followed: Iterator[str]) -> tuple[list[object], list[str]]:
-    """Each key that opens something, followed in the same write by symbols, of which the first may be carried out:
-    what reached another place than what was opened; and those keys."""
+    """Each key that opens something, followed in the same write by symbols and Enter, none of which is carried out:
+    what reached another place, text or moment than those that were there when all was done; and those keys."""
     begun = program.opened_from(base)
     wrong: list[object] = []
     opening: list[str] = []
+    left = True
     for key in filter(can_be_sent, begun["keys"]):
-        program.base(base)
-        opened = program.alone(key)
-        if opened == begun["at"]:
-            continue
-        opening.append(key)
         for symbols in itertools.islice(followed, ROUNDS):
+            before: list[object] = []
             for _ in range(TRIES):
-                wanted = [begun["at"], *[opened] * len(symbols)]
-                reached = typed_anew(program, base, sent(key) + symbols, wanted, 1 if ALL else None)
-                dropped, before = program.dropped, opened
-                if [to for _, to in reached] == wanted:
+                if left:
+                    first = held(program.base(base, 1), "at")
+                else:
+                    program.base(STAYS, 1)
+                *reached, rest = program.rest(sent(key) + symbols + sent("enter"))
+                opened = held(rest, "rest")
+                left = opened != first
+                good = all(line["to"] == begun["at"] for line in reached[:1])
+                good = good and all(held(line) == opened for line in reached[1:])
+                good = good and all(line["chosen"] == rest["chosen"] for line in reached[1:] if line["key"] == "enter")
+                lost = program.refused or program.dropped
+                if good and (len(reached) == len(symbols) + 2 or (lost and not left)):
                     break
-                program.base(base)
-                opened = program.alone(key)
-                if opened == before:  # otherwise it opens another thing by now: a minute ago it was another minute
-                    wrong.append((key, symbols, reached, opened, dropped))
+                left = True
+                if not lost and before[:1] == [opened[:2]]:  # otherwise it opens another thing by now
+                    wrong.append((key, symbols, *before))
                     break
+                if not lost:
+                    before = [opened[:2], reached, rest]
+        if left:
+            opening.append(key)
     return wrong, opening
+
+
+def no_sequence(symbol: str) -> bool:
+    """Whether it is a key also with an Escape before and the next one behind it."""
+    return symbol not in "[O"
 
 
 def all_symbols() -> Iterator[str]:
@@ -97,20 +126,24 @@ def all_symbols() -> Iterator[str]:
     at = 0
     while True:
         at = (at + 37) % len(SYMBOLS)
-        if SYMBOLS[at] in "[O":
-            continue  # with an Escape before and the next one behind it is a sequence, not keys
+        if not no_sequence(SYMBOLS[at]):
+            continue
         yield SYMBOLS[at:] + SYMBOLS[:at]
 
 
 @pytest.mark.timeout(14400 if ALL else 900)
 @pytest.mark.parametrize(
     ("node", "base"),
-    [*(("", base) for base in SCREENS), *((node, base) for node in OTHERS for base in OTHERS[node] if ALL)],
+    [
+        *(("", base) for base in SCREENS),
+        *((node, base) for node in OTHERS for base in OTHERS[node] if ALL),
+        *((REPLAY, base) for base in REPLAYED if ALL),
+    ],
 )
 def test_what_follows_an_opening_key_at_once_reaches_only_what_it_opened(
     programs: Programs, node: str, base: str
 ) -> None:
-    followed = all_symbols() if ALL else itertools.cycle(SYMBOLS)
+    followed = all_symbols() if ALL else itertools.cycle(filter(no_sequence, SYMBOLS))
     wrong, opening = wrongly_reached(programs(node), base, followed)
     assert not wrong, wrong[0]
     assert opening, "it has keys that open or close something"

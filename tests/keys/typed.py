@@ -14,7 +14,7 @@ from terminal import DEADLINE, KEYS, Terminal, Timeout
 from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
 from textual.keys import _character_to_key
 
-SCREENS = ("overview", "events", "plan", "daemons", "load", "problems")
+SCREENS = ("overview", "past", "events", "plan", "daemons", "load", "problems")
 OTHERS = {
     "": (
         "overview: devices",
@@ -29,7 +29,13 @@ OTHERS = {
         "users",
         "activity",
         "partitions",
-        *(f"overview > {key}" for key in ("f2", "question_mark", "enter", "slash", "t", "K", "l", "m", "o", "S", "Z")),
+        "past: devices",
+        "past: events",
+        *(f"past > {key}" for key in ("f2", "question_mark", "enter", "slash", "T", "w", "E", "B", "less_than_sign")),
+        *(
+            f"overview > {key}"
+            for key in ("f2", "question_mark", "enter", "slash", "t", "K", "l", "m", "o", "S", "Z", "T", "w")
+        ),
         *("daemons > S", "daemons > x", "plan > A", "plan > w", "plan > V", "plan > C"),
     ),
     "--scenario fault": ("overview", "fault", "fault > x", "overview > e"),
@@ -38,14 +44,25 @@ OTHERS = {
     "--protocol 3": ("overview", "namespaces", "namespaces > A", "namespaces > S", "namespaces > l", "load"),
 }
 """What else takes keys, by the node that has it: a screen, its part that has the focus, or what a key opens there."""
+REPLAY = "replay"
+"""In place of a node's options: what was kept of a node without any, as a recording."""
+REPLAYED = ("overview", "past", "past: devices", "past > T", "past > E", "past > enter", "past > slash")
 GOES = "f9"
 """Goes to the screen whose name has been written beside the file."""
+STAYS = ""
+"""In place of a screen's name: goes nowhere."""
+SAVES = "save "
+"""In place of a screen's name: what is kept of the past is written into the file that follows."""
+RESTS = "f10"
+"""Tells where a key goes when all that was set off is done."""
 TELLS = ("f4", "f3")
 """Used in turn, so that no late answer is taken for that to the next question."""
 AGAIN = 0.25
 """Seconds from one question to the next; an answer that only comes late is the same."""
 SYMBOLS = "".join(map(chr, range(32, 127)))
 """Every letter, digit and symbol of the keyboard."""
+FRAMES = "10"
+"""Pictures a second: what is only done after the next one is late for every key, as on a busy machine."""
 _SENT = {keys[0].value: text for text, keys in reversed(ANSI_SEQUENCES_KEYS.items()) if isinstance(keys, tuple)}
 _SENT |= {_character_to_key(character): character for character in SYMBOLS}
 HERE = Path(__file__).parent
@@ -137,6 +154,12 @@ class Recorded:
         self.told(text)
         return [(line["key"], line["to"]) for line in self._lines if "key" in line]
 
+    def rest(self, text: str) -> list[dict[str, Any]]:
+        """:meth:`burst`, whole; the last one is where the next key would go when all is done that this has set off."""
+        self.burst(text)
+        self._typed(RESTS, "rest", "all done")
+        return [line for line in self._lines if "key" in line or "rest" in line]
+
     @property
     def refused(self) -> bool:
         """Whether a key has been refused since :meth:`forget`: what was typed with it is dropped. One on clients is
@@ -172,12 +195,6 @@ class Recorded:
         """What was named as dropped since :meth:`forget`."""
         return [line["dropped"] for line in self._lines if "dropped" in line]
 
-    def alone(self, key: str) -> str:
-        """Press one key; where another one would go when all that comes of it is done and seen."""
-        self.forget()
-        self._typed(key, "key", key)
-        return self.told("")
-
 
 @contextmanager
 def recorded(folder: Path, arguments: Sequence[str], shown: str = "⁴Clients") -> Iterator[Recorded]:
@@ -185,7 +202,7 @@ def recorded(folder: Path, arguments: Sequence[str], shown: str = "⁴Clients") 
     file = folder / "keys"
     where = ":".join(map(str, (HERE, HERE.parent / "pty", HERE.parents[1])))
     command = [sys.executable, str(HERE / "recorder.py"), str(file), *arguments]
-    with Terminal(command, environment={"PYTHONPATH": where}) as terminal:
+    with Terminal(command, environment={"PYTHONPATH": where, "TEXTUAL_FPS": FRAMES}) as terminal:
         terminal.wait_for(shown)
         terminal.looks = False
         yield Recorded(terminal, file)
