@@ -59,8 +59,11 @@ DEFAULT_LOG_DIR: Final = Path("/var/log/nvidia-mps")
 _SO_ACCEPTCON: Final = b"00010000"
 _SOCKETS_LIMIT: Final = 1 << 22
 _SOCKET_DIRS_LIMIT: Final = 64
-_COMM: Final = (PROGRAM[:15].encode(), b"python", b"pypy")
-"""The kernel cuts names at 15 bytes; an interpreter may run a stand-in of that name."""
+_COMM: Final = PROGRAM[:15].encode()
+"""The kernel cuts names at 15 bytes."""
+_INTERPRETERS: Final = (b"python", b"pypy")
+"""They may run a stand-in of that name."""
+_OTHERS_S: Final = 60.0
 FileId = tuple[int, int]
 
 
@@ -89,12 +92,43 @@ class DaemonProcess(NamedTuple):
     """Its log is its standard output: what is in its log directory is another one's (fact 47)."""
 
 
+class _Others:
+    """Interpreters that run something else: their command lines were read twice, and are not read again each time,
+    which was two thirds of a look beside hundreds of them. For so many seconds: a program may start another in its
+    place, and does where it has just been forked."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, int] = {}
+        """The inode of a process' folder: another process of the same number has another one."""
+        self._once: dict[int, int] = {}
+        self._until = 0.0
+
+    def among(self, there: Mapping[int, int | None], now: float) -> Collection[int]:
+        """Those that still are."""
+        if now >= self._until:
+            self._known, self._once, self._until = {}, {}, now + _OTHERS_S
+        self._known = {pid: inode for pid, inode in self._known.items() if there.get(pid) == inode}
+        return self._known
+
+    def take(self, others: dict[int, int]) -> None:
+        """These were found to be."""
+        again = {pid: inode for pid, inode in others.items() if self._once.get(pid) == inode}
+        self._known, self._once = {**self._known, **again}, others
+
+
+_others: Final = _Others()
+
+
 def running_daemons() -> list[DaemonProcess]:
     """Every control daemon that /proc shows, oldest first. Costs some 10 µs a process of the machine."""
-    pids = list(_candidates())
-    named = read_each([f"/proc/{pid}/cmdline" for pid in pids], 1 << 16)
-    there = [pid for pid, words in zip(pids, named, strict=True) if PROGRAM.encode() in (words or b"")]
-    found = [daemon for pid in there if (daemon := daemon_process(pid)) is not None]
+    there = dict(_candidates())
+    others = _others.among(there, time.monotonic())
+    asked = [pid for pid in there if pid not in others]
+    named = dict(zip(asked, read_each([f"/proc/{pid}/cmdline" for pid in asked], 1 << 16), strict=True))
+    so_named = [pid for pid, words in named.items() if PROGRAM.encode() in (words or b"")]
+    told = {pid: there[pid] for pid, words in named.items() if words and pid not in so_named}
+    _others.take({pid: inode for pid, inode in told.items() if inode is not None})
+    found = [daemon for pid in so_named if (daemon := daemon_process(pid)) is not None]
     return sorted(found, key=lambda daemon: (daemon.key.start_ticks or 0, daemon.key.pid))
 
 
@@ -196,10 +230,17 @@ def file_id(path: Path) -> FileId | None:
     return stat.st_dev, stat.st_ino
 
 
-def _candidates() -> Iterator[int]:
+def _candidates() -> Iterator[tuple[int, int | None]]:
+    """Their PIDs; of an interpreter the inode of its folder, before anything in that is read."""
     for name in os.listdir("/proc"):
-        if name.isdigit() and (read_proc(f"/proc/{name}/comm", 16) or b"").startswith(_COMM):
-            yield int(name)
+        if not name.isdigit():
+            continue
+        comm = read_proc(f"/proc/{name}/comm", 16) or b""
+        if comm.startswith(_COMM):
+            yield int(name), None
+        elif comm.startswith(_INTERPRETERS):
+            with suppress(OSError):
+                yield int(name), os.stat(f"/proc/{name}").st_ino
 
 
 def _absolute(text: str | None, default: Path) -> Path | None:

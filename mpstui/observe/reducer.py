@@ -263,6 +263,7 @@ class NodeState:
         self._listings = 0
         """Grows whenever NVML lists other processes, or other memory of theirs."""
         self._outside: _Kept[frozenset[int]] = _Kept()
+        self._named: _Kept[frozenset[int]] = _Kept()
         self._unexplained: _Kept[frozenset[int]] = _Kept()
         self._kinds: tuple[object, ...] = ()
         self._shares: dict[tuple[object, ...], SmShare | None] = {}
@@ -470,11 +471,11 @@ class NodeState:
         if not news:
             return ended
         self._learn(news)
-        there = {known.key for known in self._facts.values()}
         for path, watched in self.watched.items():
             if watched.told.keys() & news or not news.isdisjoint(watched.pids()):
                 self._tell_who(path, watched, self._facts_of(watched), time)
-                watched.ours &= there
+                known = ((key, self._facts.get(key.pid)) for key in watched.ours)
+                watched.ours = {key for key, facts in known if facts is not None and facts.key == key}
         return ended
 
     def unproved(self) -> bool:
@@ -559,10 +560,10 @@ class NodeState:
             self._events.know(news, time, path)
         watched.told = known
 
-    def pids(self) -> set[int]:
+    def pids(self) -> frozenset[int]:
         """Processes whose facts matter now. 0 is the number of a process that has none here."""
-        found = {0}.union(*(watched.pids() for watched in self.watched.values()), self._outside_pids())
-        return found - {0}
+        of = (*(watched.pids() for watched in self.watched.values()), self._outside_pids())
+        return self._named.get(of, lambda: frozenset[int]().union(*of) - {0})
 
     def _outside_pids(self) -> frozenset[int]:
         of = self._listings, tuple(watched.known[:2] for watched in self.watched.values())

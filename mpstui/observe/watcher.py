@@ -479,7 +479,7 @@ class NodeWatcher:
 
     def _nobody_moved(self) -> bool:
         """Whether all that is known says that NVML lists whom it listed at the last reading."""
-        known, before, stirred = frozenset(self._node.pids()), self._sampled, self._stirred
+        known, before, stirred = self._node.pids(), self._sampled, self._stirred
         self._sampled, self._stirred = known, False
         blind = any(watcher.schedule.polling for watcher in self._watchers.values())
         return not (stirred or blind or known != before or self._reconciler.in_doubt or self._node.unproved())

@@ -180,9 +180,10 @@ class LineWidget(Widget):
             return
         changed: list[int] = []
         for y, line in enumerate(fresh):
-            if line is not shown[y] and (fitted := fit_line(line, width)) != shown[y]:
-                shown[y] = fitted
-                changed.append(y)
+            if line is not shown[y]:
+                before, shown[y] = shown[y], fit_line(line, width)  # an equal one, too: it may come again
+                if shown[y] != before:
+                    changed.append(y)
         for y in changed:
             self._strips[y] = None
         if changed:

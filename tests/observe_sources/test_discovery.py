@@ -425,6 +425,38 @@ def test_the_well_known_places(room: Path) -> None:
     assert {p.state for p in places if p.pipe_dir.parent == room} == {"stale"}
 
 
+def test_interpreters_that_run_something_else_are_read_twice_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until one of them may be another program by now; a daemon, and a process that has just been forked, always."""
+    there = {1: b"python3\0train.py", 2: b"python3\0"}
+    inodes, asked, now = {1: 100, 2: 200, 3: 300}, list[list[int]](), [1000.0]
+    monkeypatch.setattr(discovery, "_others", discovery._Others())
+    monkeypatch.setattr(discovery.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(discovery, "_candidates", lambda: ((pid, inodes.get(pid)) for pid in there))
+
+    def read(paths: list[str], _limit: int) -> list[bytes]:
+        asked.append([int(path.split("/")[2]) for path in paths])
+        return [there[pid] for pid in asked[-1]]
+
+    monkeypatch.setattr(discovery, "read_each", read)
+    monkeypatch.setattr(discovery, "daemon_process", lambda pid: None)
+
+    def look() -> list[int]:
+        running_daemons()
+        return asked[-1]
+
+    assert [look(), look(), look(), look()] == [[1, 2], [1, 2], [], []]
+    inodes[2] = 201
+    assert [look(), look(), look()] == [[2], [2], []], "another process of the same number"
+    there[3] = b"python3\0/bin/nvidia-cuda-mps-control\0-d"
+    assert [look(), look(), look()] == [[3], [3], [3]]
+    del there[1]
+    look()
+    there[1] = b"python3\0other.py"
+    assert sorted(look()) == [1, 3]
+    now[0] += discovery._OTHERS_S
+    assert sorted(look()) == [1, 2, 3]
+
+
 def test_many_well_known_places_are_cut_short(room: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(discovery, "_PLACES_LIMIT", 32)
     monkeypatch.setattr(discovery, "running_daemons", list)  # those of other tests come and go meanwhile
