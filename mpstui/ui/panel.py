@@ -246,7 +246,7 @@ class Panel(LineWidget, Generic[Row], can_focus=True):
         head = self.head(inner) if self._framed else self.bar(inner)
         room = height - 2 if self._framed else height
         visible = self._rows_fit = max(1, (room - (head is not None)) // self._lines_per_row)
-        self._top = max(0, min(self._top, len(self.rows) - visible, self._index))
+        self._top = max(0, min(self._top, len(self.rows) - visible + self.spare, self._index))
         self._top = max(self._top, self._index - visible + 1)
         body: list[Line] = [] if head is None else [fit_line(head, inner)]
         body += self._visible(range(self._top, min(self._top + visible, len(self.rows))), inner)
@@ -254,8 +254,14 @@ class Panel(LineWidget, Generic[Row], can_focus=True):
             text = wrapped(said, inner, "dim", indent="  ")[: room - len(body)]
             body += [fit_line(line, inner) for line in text]
         body += [_blank(inner)] * (room - len(body))
-        track = scroll_bar(room, len(self.rows), visible, self._top, head=head is not None)
+        top = min(self._top, max(0, len(self.rows) - visible))
+        track = scroll_bar(room, len(self.rows), visible, top, head=head is not None)
         return self._in_frame(body, track, width, height) if self._framed else self._beside_track(body[:room], track)
+
+    @property
+    def spare(self) -> int:
+        """Rows at its end that may stay empty."""
+        return 0
 
     def _beside_track(self, body: list[Line], track: list[str]) -> list[Line]:
         """Without a frame: nothing but the mark of the visible part at the right edge."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from mpstui.core.model import Event, ServerFault, Snapshot
 from mpstui.fields import Shown
 
-from .screen import make_app, text_of
+from .screen import make_app, push, text_of
 from .snapshots import GIB, GPU0, GPU1, NOW, PIPE, client, daemon, rich, server
 
 LARGE = (160, 48)
@@ -84,3 +85,35 @@ async def test_that_there_are_no_readings_is_said_once() -> None:
     app = make_app(replace(node(), devices=(), nvml_detail="no device readings: NVML sees no device"))
     async with app.run_test(size=LARGE):
         assert "no readings: NVML sees no device" in text_of(app)
+
+
+def clock(event: Event) -> str:
+    return time.strftime("%H:%M:%S  ·", time.localtime(event.time))
+
+
+async def test_events_move_by_several_rows_at_a_time_and_the_newest_is_always_there() -> None:
+    """Each move writes all rows of the panel again, over a slow line too."""
+    told = [Event("client_connected", NOW + n, PIPE, raw=f"{n}") for n in range(200)]
+    app = make_app(replace(node(client(0)), events=tuple(told[:100])))
+    async with app.run_test(size=LARGE) as pilot:
+        panel = app.overview.log_panel
+        room = panel._rows_fit
+        assert room >= 10
+        assert panel.rows[panel._top] is told[100 - room], "it is full to begin with"
+        moves, tops = 0, [told[100 - room]]
+        for end in range(101, 160):
+            shown = told[end - 100 : end] if end > 120 else told[:end]  # from then on the oldest are dropped
+            text = await push(pilot, replace(node(client(0)), events=tuple(shown)))
+            top = panel.rows[panel._top]
+            moves += top is not tops[-1]
+            tops.append(top)
+            last = panel.rows[-1]
+            assert last is told[end - 1]
+            assert clock(last) in text
+            assert 0 <= room - (len(panel.rows) - panel._top) <= panel.spare
+        assert 59 // (panel.spare + 1) <= moves <= 59 // (panel.spare + 1) + 1
+        assert panel.spare == room // 5
+        panel.action_edge(-1)
+        text = await push(pilot, replace(node(client(0)), events=tuple(told[60:161])))
+        assert panel._top == 0
+        assert clock(told[160]) not in text, "whoever looks at old ones is left there"

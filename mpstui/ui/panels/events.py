@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Hashable
+from collections.abc import Container, Hashable, Sequence
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -13,6 +13,9 @@ from mpstui.ui.panels.table import TablePanel
 
 HIDDEN: Final[frozenset[EventKind]] = NOISE | {"client_request", "unknown"}
 """Kinds that the screen does not show until it is asked for them."""
+_TALL: Final = 10
+_FIFTH: Final = 5
+"""Rows from which on a panel moves by more than one, and by which part."""
 
 
 class EventsPanel(TablePanel[Event]):
@@ -57,9 +60,26 @@ class EventsPanel(TablePanel[Event]):
             if event.kind not in HIDDEN and (daemon is None or event.pipe_dir in {None, daemon.pipe_dir})
         ]
         if follows:
+            self._scroll(rows)
             self._index = max(0, len(rows) - 1)
             self._cursor = self.key(rows[-1]) if rows else None
         self.set_rows(rows)
+
+    @property
+    def spare(self) -> int:
+        """With each event that moves all rows each of them is written again, a thousand bytes a second of them where
+        clients come and go: they move by a fifth of the panel at a time."""
+        return self._rows_fit // _FIFTH if self._rows_fit >= _TALL else 0
+
+    def _scroll(self, rows: Sequence[Event]) -> None:
+        """The rows stay where they are as long as there is room for the newest one, whatever is dropped of the
+        oldest."""
+        if self.wanted or self._top >= len(self.rows):
+            return
+        first = self.key(self.rows[self._top])
+        self._top = next((at for at, row in enumerate(rows) if self.key(row) == first), 0)
+        if len(rows) > self._top + self._rows_fit:
+            self._top = len(rows) - self._rows_fit + self.spare
 
     def key(self, row: Event) -> Hashable:
         return row.key
