@@ -36,6 +36,7 @@ from mpstui.fields import (
     View,
     choose,
     lay_out,
+    possible_columns,
 )
 from mpstui.plan.chain import limit_chains
 from mpstui.ui.daemons.screen import about
@@ -122,25 +123,37 @@ def test_columns_fit_and_the_first_stays(width: int) -> None:
     columns = lay_out(CLIENT, View(), width, 3, stretch=True)
     names = [each.id for each, _ in columns]
     assert {"pid", "state"} <= set(names)
-    if width > 30:
-        assert sum(room for _, room in columns) + 3 == width
+    assert len(names) == 2 or 0 <= width - 3 - sum(room for _, room in columns) < 12, "too little for what comes next"
 
 
-def test_a_wider_list_shows_less_of_the_commands_only_for_a_column() -> None:
-    """From 157 to 158 columns it went from 41 cells to 18, for sparklines; from 181 to 182 from 41 to 20, for WHERE."""
+@pytest.mark.parametrize("gutter", [1, 3])
+@pytest.mark.parametrize("stretch", [True, False])
+@pytest.mark.parametrize("thing", [each for each in things() if each.columns()], ids=lambda each: each.name)
+def test_a_wider_list_shows_less_of_no_column(thing: Thing[Any], stretch: bool, gutter: int) -> None:
+    """At 85, 91, 105, 111, 119, 150 and 196 columns COMMAND gave cells away, at 96 CPU and AGE went."""
+    asked = [Shown(each.id) for each in reversed(possible_columns(thing))][:9]
+    for view in (View(), View(with_limits=True), View(Snapshot(0.0, watches_activity=True))):
+        for chosen in ((), asked, [asked[0]._replace(width=30), *asked[1:]]):
+            before: dict[str, int] = {}
+            for width in range(20, 261):
+                laid = lay_out(thing, view, width, gutter, stretch=stretch, chosen=chosen)
+                shown = {each.id: room for each, room in laid}
+                less = {name: (room, shown.get(name)) for name, room in before.items() if shown.get(name, 0) < room}
+                assert not less, f"at {width}: {less}"
+                assert len(laid) <= 2 or sum(shown.values()) + gutter <= width
+                before = shown
+
+
+def test_what_eighty_and_more_columns_show_of_the_clients() -> None:
     shown = {
         width: {each.id: room for each, room in lay_out(CLIENT, View(), width, 3, stretch=True)}
-        for width in range(80, 241)
+        for width in (80, 98, 118, 158, 198)
     }
-    less = {
-        width: (set(shown[width]) - set(shown[width - 1]), shown[width]["command"])
-        for width in range(81, 241)
-        if shown[width]["command"] < shown[width - 1]["command"] - 2
-    }
-    narrow = [new for width, (new, _) in less.items() if width < 120]
-    assert narrow == [{"cpu_percent"}, {"start_time"}, {"cpu_percent"}, {"start_time"}, {"server_pid"}]
-    assert [each for width, each in less.items() if width >= 120] == [({"client_priority"}, 34), ({"where"}, 34)]
+    assert [each["command"] for each in shown.values()] == [15, 19, 25, 33, 38]
     assert {"pid", "user", "device_uuids", "state", "gpu_memory", "active_thread_percentage"} < set(shown[80])
+    assert {"cpu_percent", "start_time"} < set(shown[98])
+    assert {"server_pid", "client_priority"} < set(shown[158])
+    assert "where" in shown[198]
 
 
 def test_what_the_user_chose_stays_and_its_commands_too() -> None:

@@ -405,7 +405,7 @@ CLIENT: Final[Thing[Client]] = Thing(
         Field(
             "command", "command", TEXT, lambda c, v: c.command, null=True,
             about="Its arguments, printable; a client chooses them itself.",
-            column=Column(110, 16, 85, short="CMD", narrow=14, comfort=34, cell=_command_cell), row=Text(90, "COMMAND"),
+            column=Column(110, 24, 85, short="CMD", narrow=15, comfort=33, cell=_command_cell), row=Text(90, "COMMAND"),
             detail=Detail("process", 10, style="bold"), word="cmd", searched=True,
         ),
         Field(
@@ -432,7 +432,7 @@ CLIENT: Final[Thing[Client]] = Thing(
             "where", "where", TEXT, lambda c, v: (c.where.text() or None) if c.where else None, null=True,
             about="Its batch job, pod, container or systemd unit, by its cgroups. Where its user or a container may "
             "have made the name up, it begins with “claims”.",
-            column=Column(105, 22, 5, "WHERE"),
+            column=Column(105, 22, 5, "WHERE", narrow=12),
             detail=Detail("process", 55, facts=where_facts), searched=True,
         ),
         Field(

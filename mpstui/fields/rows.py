@@ -34,18 +34,13 @@ from mpstui.core.text import (
 SCHEMA: Final = 1
 """Of everything that is printed as JSON: keys may come, none goes or changes its meaning."""
 _NOTHING: Final = frozenset((UNKNOWN, "none", "none known"))
-_WIDE: Final = 72
-"""Cells of a list from which its columns get their wide form."""
-_NARROW: Final = 96
-"""Cells of a list below which its columns get their narrow form."""
 _SHORTEST: Final = 7
 """Cells that a text keeps where it gives way to a column that was asked for."""
-_ROOMY: Final = 148
-"""Cells of a list from which its columns show what was before, too."""
 _SECOND: Final = 20
-"""Columns with a lower ``keep`` are of second rank: they take no cells of another one's comfort."""
-_LAST: Final = 10
-"""Those with a lower one do not take the roomy width of another one either."""
+"""Columns with no higher ``keep`` are of second rank: they come after the usual widths of the others, and after their
+comfort."""
+_LAST: Final = 5
+"""Those with no higher one come after the roomy widths too."""
 T = TypeVar("T")
 
 
@@ -293,13 +288,13 @@ class Column(Generic[T]):
     gap: int = 1
     """Cells at its end that stay free, so that a text that is cut does not touch the next one."""
     wide: int = 0
-    """Its width where the list has 72 cells or more."""
+    """Its usual width, where that is more: it has it as soon as all columns of the first rank are there."""
     roomy: int = 0
-    """Its width where the list has 148 cells or more, as far as no column has to go for it."""
+    """Its width where there is room to show what was before."""
     comfort: int = 0
-    """Cells that neither columns of second rank nor the roomy width of others take from it."""
+    """Cells that it has before columns of second rank and roomy widths come."""
     narrow: int = 0
-    """Its width where the list has fewer than 96 cells: its cell is told how many it has, and says it shorter."""
+    """Its least width, where that is less: its cell is told how many it has, and says it shorter."""
     when: Callable[[View], bool] | None = None
     mark: Callable[[T], str] | None = None
     """One character, behind the text, that says something more, and is never cut."""
@@ -309,12 +304,6 @@ class Column(Generic[T]):
     """Whether it is only shown where it was asked for."""
     total: Total | None = None
     """What it comes to over several of them; None: nothing can be added up."""
-
-    def width_in(self, cells: int) -> int:
-        """Its width in a list of so many cells."""
-        if self.narrow and cells < _NARROW:
-            return self.narrow
-        return self.wide if self.wide and cells >= _WIDE else self.width
 
 
 class Text(NamedTuple):
@@ -590,54 +579,100 @@ def lay_out(
     else:
         wanted = [(each, 0) for each in thing.columns() if each.column is not None and not each.column.hidden]
     columns = [
-        (each, column, cells)
+        _Asked(each, column, cells)
         for each, cells in wanted
         if (column := each.column) is not None and (chosen or column.when is None or column.when(view))
     ]
-    cells = _sized(columns, width, width - gutter, all_stay=bool(chosen))
-    over = sum(room for _, room in cells) + gutter - width
-    if chosen and over > 0:  # a column that was asked for comes before the end of a long text
-        longest = max(range(len(cells)), key=lambda at: (cells[at][0].type is TEXT, cells[at][1]))
-        each, room = cells[longest]
-        if each.type is TEXT and over <= room - _SHORTEST:
-            cells[longest] = each, room - over
-    while len(cells) > 2 and sum(room for _, room in cells) + gutter > width:
-        cells.remove(min(cells, key=lambda each: each[0].column.keep if each[0].column else 0))
-    if stretch and cells:  # a panel that is not shown has no room for any
+    sizes, left = _shared(_steps(columns, all_first=bool(chosen)), width - gutter)
+    cells = [(each, sizes[each.id]) for each, _, _ in columns if each.id in sizes]
+    if stretch and cells and left > 0:
         at = _stretched(cells)
-        left = width - gutter - sum(room for _, room in cells)
-        if at < len(cells) - 1:  # what is told of the list stands behind the last heading
-            each, room = cells[-1]
-            cells[-1] = each, room + max(0, min(left, _TOLD))
-            left -= max(0, min(left, _TOLD))
         each, room = cells[at]
-        cells[at] = each, max(2, room + left)
+        cells[at] = each, room + left
     return cells
 
 
-def _sized(
-    columns: Sequence[tuple[Field[T], Column[T], int]], width: int, room: int, *, all_stay: bool
-) -> list[tuple[Field[T], int]]:
-    """Their cells in a list of ``width``, of which ``room`` are theirs: what is left above the ``comfort`` of each goes
-    to the roomy ones first, cell by cell. ``all_stay``: no column has to go for that comfort."""
-    sizes = {each.id: own or column.width_in(width) for each, column, own in columns}
-    more = {
-        each.id: column.roomy - sizes[each.id]
-        for each, column, own in columns
-        if column.roomy and not own and width >= _ROOMY
-    }
-    needs = {each.id: own or max(sizes[each.id], column.comfort) for each, column, own in columns}
-    for each, column, _ in sorted(columns, key=lambda one: one[1].keep) if not all_stay else ():
-        if column.keep < _SECOND and sum(needs.values()) + (column.keep < _LAST) * sum(more.values()) > room:
-            del needs[each.id]
-    left = max(0, room - sum(needs.values()))
-    for at, (name, most) in enumerate(more.items()):
-        taken = min(most, left // (len(more) - at))
-        sizes[name] += taken
-        left -= taken
-    return [(each, sizes[each.id]) for each, _, _ in columns if each.id in needs]
+class _Asked(NamedTuple):
+    """A column that there shall be, if there is room."""
+
+    field: Field[Any]
+    column: Column[Any]
+    own: int
+    """Cells that the user has given it; 0: none."""
+
+    @property
+    def least(self) -> int:
+        return self.own or self.column.narrow or self.column.width
+
+    @property
+    def usual(self) -> int:
+        return self.own or self.column.wide or self.column.width
 
 
+class _Step(NamedTuple):
+    """What is given cells next."""
+
+    more: tuple[tuple[str, int], ...]
+    """Ids of columns, and how many cells more each gets at most."""
+    whole: bool = True
+    """Whether less of it is of no use; otherwise each gets what there is, as evenly as can be."""
+
+
+def _steps(columns: Sequence[_Asked], *, all_first: bool) -> Iterator[_Step]:
+    """In which order cells are given out: first each column in its least width, those that stay longest first; then
+    their usual widths, and the comfort of those that have one; then columns of second rank, what was before, and those
+    of the last rank. ``all_first``: all were asked for; they come before the end of the longest text."""
+    ranked = sorted(columns, key=lambda one: -one.column.keep)
+    first = [one for one in ranked if all_first or one.column.keep > _SECOND]
+    longest = max(columns, key=lambda one: (one.field.type is TEXT, one.usual), default=None) if all_first else None
+    begun = {one.field.id: one.least for one in columns}
+    if longest is not None and longest.field.type is TEXT:
+        begun[longest.field.id] = min(_SHORTEST, longest.least)
+
+    def grow(one: _Asked, to: int) -> Iterator[_Step]:
+        if (more := to - begun[one.field.id]) > 0:
+            begun[one.field.id] = to
+            yield _Step(((one.field.id, more),), whole=one.field.type is not TEXT and not all_first)
+
+    for one in first:
+        yield _Step(((one.field.id, begun[one.field.id]),))
+    if longest is not None:
+        yield from grow(longest, longest.least)
+        if columns[-1].field.type not in (TEXT, PATH):  # what is told of the list stands behind the last heading
+            yield _Step(((columns[-1].field.id, _TOLD),), whole=False)
+    for one in first:
+        yield from grow(one, one.usual)
+    for one in first:
+        yield from grow(one, 0 if one.own else one.column.comfort)
+    rest = [one for one in ranked if one not in first]
+    for one in rest:
+        if one.column.keep > _LAST:
+            yield _Step(((one.field.id, one.least),))
+    roomy = [one for one in columns if one.column.roomy and not one.own]
+    yield _Step(tuple((one.field.id, one.column.roomy - one.usual) for one in roomy), whole=False)
+    for one in rest:
+        if one.column.keep <= _LAST:
+            yield _Step(((one.field.id, one.least),))
+        yield from grow(one, one.usual)
+
+
+def _shared(steps: Iterable[_Step], room: int) -> tuple[dict[str, int], int]:
+    """The cells of each column that has any, and how many are left. Nothing is taken out of its turn, however much room
+    is left: what a narrower list shows is so what a wider one begins with, and no column ever gives a cell away."""
+    sizes: dict[str, int] = {}
+    for step in steps:
+        wanted = sum(most for _, most in step.more)
+        if (step.whole and wanted > room and len(sizes) >= _FEWEST) or (room <= 0 and len(sizes) >= _FEWEST):
+            return sizes, 0
+        for at, (name, most) in enumerate(step.more):
+            taken = most if step.whole else min(most, room // (len(step.more) - at))
+            sizes[name] = sizes.get(name, 0) + taken
+            room -= taken
+    return sizes, room
+
+
+_FEWEST: Final = 2
+"""Columns that there are in any case."""
 _TOLD: Final = 8
 """Cells behind the last heading in which a filter, or how many are chosen, is told."""
 

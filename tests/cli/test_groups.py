@@ -157,5 +157,5 @@ def test_the_column_is_hidden_until_it_is_asked_for_where_there_is_little_room()
 
     column = CLIENT["where"].column
     assert column is not None
-    shown = {cells: [each.id for each, _ in lay_out(CLIENT, View(), cells, 0, stretch=True)] for cells in (190, 191)}
-    assert ["where" in shown[cells] for cells in (190, 191)] == [False, True]
+    shown = {cells: [each.id for each, _ in lay_out(CLIENT, View(), cells, 0, stretch=True)] for cells in (179, 180)}
+    assert ["where" in shown[cells] for cells in (179, 180)] == [False, True]

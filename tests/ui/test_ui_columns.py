@@ -120,7 +120,11 @@ async def test_the_cursor_of_the_columns_stays_and_widths_that_there_is_no_room_
         for _ in range(width):
             panel.action_widen(-1)
         await pilot.pause()
-        assert f"4, and what is left: {app.overview.clients.laid_out()['command']} here" in text_of(app)
+        assert app.overview.clients.laid_out()["command"] == 4, "the others have what it does not want"
+        await pilot.resize_terminal(200, 24)
+        await pilot.pause()
+        assert (room := app.overview.clients.laid_out()["command"]) > 40
+        assert f"4, and what is left: {room} here" in text_of(app)
         await pilot.press("G", "plus")
         assert "is hidden and has no width to change" in [n.message for n in app._notifications][-1]
 

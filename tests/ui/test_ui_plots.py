@@ -211,7 +211,7 @@ def test_where_there_is_room_the_rows_show_what_was_before(width: int, shown: bo
         trends.take(at * 10.0, [client(0, gpu_memory={GPU0: size << 30}, cpu_percent=25.0 * size)])
     view = replace(View.of(one_daemon(), daemon()), trends=trends)
     columns = {each.id: room for each, room in lay_out(CLIENT, view, width - 2, 3, stretch=True)}
-    assert len(columns) == 10 + shown + (width == 200), "no column goes for it"
+    assert len(columns) == 9 + 2 * shown + (width == 200), "no column goes for it"
     assert ("where" in columns) is (width == 200)
     for name, bars in (("gpu_memory", "▃▄▇"), ("cpu_percent", "▃▄▇")):
         line = CLIENT[name].cell(one, view, columns[name])
