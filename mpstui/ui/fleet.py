@@ -67,19 +67,18 @@ class FleetApp(TypedApp[int]):
     #detail { height: auto; max-height: 60%; padding: 0 1; border-top: solid $primary; }
     """
     BINDINGS: ClassVar[list[Any]] = [
-        Binding("enter", "open"),
-        Binding("slash", "filter"),
-        Binding("D", "problems"),
-        Binding("p", "problems"),  # as before
-        Binding("h", "history"),
-        Binding("r", "look"),
-        Binding("j", "down"),
-        Binding("k", "up"),
-        Binding("g", "first"),
-        Binding("G", "last"),
-        Binding("escape", "leave"),
-        Binding("question_mark,f1", "show_help"),
-        Binding("q", "quit"),
+        Binding("enter", "open", "Open the node's own mpstui", id="open"),
+        Binding("slash", "filter", "Filter", id="filter"),
+        Binding("D", "problems", "Problems of all nodes, and back", id="problems"),
+        Binding("h", "history", "History of a node", id="fleet.history"),
+        Binding("r", "look", "Look now", id="refresh"),
+        Binding("j", "down", "Down", id="move.down"),
+        Binding("k", "up", "Up", id="move.up"),
+        Binding("g", "first", "First", id="move.first"),
+        Binding("G", "last", "Last", id="move.last"),
+        Binding("escape", "leave", "Back from the problems; filter off", id="back"),
+        Binding("question_mark,f1", "show_help", "Help", id="help"),
+        Binding("q", "quit", "Quit", id="quit"),
         Binding("ctrl+c", "quit", priority=True),
         Binding("ctrl+z", "suspend_process", priority=True),
     ]

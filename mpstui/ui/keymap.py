@@ -224,7 +224,7 @@ LETTERS: Final[Mapping[str, Letter]] = {
     "e": _letter("end the clients that a fault has hit", "action.end_lost_clients", harms=True),
     "f": _letter("find", "events.search", "clients.find"),
     "g": _letter("to the beginning", "move.first", "text.begin"),
-    "h": _letter("how far back", "events.window"),
+    "h": _letter("how far back", "events.window", "fleet.history"),
     "i": _letter("pin a row", "clients.pin"),
     "j": _letter("down", "move.down", "text.down"),
     "k": _letter("up", "move.up", "text.up"),
@@ -277,7 +277,17 @@ def document(where: Places, about: Mapping[str, str]) -> str:
             lines += [
                 f"| `{name}` | {' '.join(f'`{key}`' for key in keys)} | {about[name]} |" for name, keys in new.items()
             ]
+    lines += ["", "## Many nodes", "", "The keys of `mpstui fleet`, which are as they are.", "", "| what | keys |"]
+    lines += ["|---|---|"]
+    lines += [f"| {b.description} | {' '.join(f'`{key}`' for key in b.key.split(','))} |" for b in fleet_bindings()]
     return "\n".join(lines) + "\n"
+
+
+def fleet_bindings() -> list[Binding]:
+    """What the screen of many nodes binds; it has its own program, and no keys of the user's."""
+    from mpstui.ui.fleet import FleetApp
+
+    return [each for each in FleetApp.BINDINGS if isinstance(each, Binding) and each.id]
 
 
 def descriptions() -> Mapping[str, str]:

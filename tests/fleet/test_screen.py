@@ -112,9 +112,9 @@ async def test_what_is_typed_at_once_reaches_what_the_key_before_it_opened() -> 
         await type_at_once("escape", "question_mark", "q", "slash", "p")
         assert fleet.query_one(Input).value == "p"
         assert fleet.screen is fleet.screen_stack[0]
-        await type_at_once("escape", "j", "enter", "p", "q")
-        assert (len(opened), fleet._problems, told) == (1, False, ["p, q"]), "they were for the node's own"
-        await type_at_once("j", "p")
+        await type_at_once("escape", "j", "enter", "D", "q")
+        assert (len(opened), fleet._problems, told) == (1, False, ["D, q"]), "they were for the node's own"
+        await type_at_once("j", "D")
         assert fleet._problems
     assert fleet.return_value is None
 
@@ -197,7 +197,7 @@ async def test_the_line_of_keys_has_what_can_be_done_and_help_says_it_all() -> N
         assert (len(fleet.screen_stack), fleet._problems) == (1, False), "its keys are help's alone"
         await pilot.press("slash", "question_mark")
         assert "Keep the filter" in keys(fleet)
-        await pilot.press("escape", "p")
+        await pilot.press("escape", "D")
         assert "Nodes" in keys(fleet)
     fleet = app(Source(nodes(3)), history=lambda name, seconds: asked.append(name) or {"clients": [1.0]})  # type: ignore[func-returns-value]
     async with fleet.run_test(size=(80, 24)) as pilot:
