@@ -122,7 +122,7 @@ class Guide:
         elif not self._waits and self._ready_at is None:
             self._ready_at = self._clock()
         elif self.auto and self._waits and self._has_stood:
-            missing = f"“{self.step.wait.text}” was not seen: the tour goes on without it." if self.step.wait else ""
+            missing = f"“{self.step.wait.words}” was not seen: the tour goes on without it." if self.step.wait else ""
             self.app.notify(missing, title=self.tour.title, markup=False)
             self._give_up()
             return
@@ -171,12 +171,11 @@ class Guide:
             self.app.notify(left, title=self.tour.title, markup=False)
 
     def _load_left(self) -> str:
-        """What still runs; empty where nothing does."""
+        """What has not ended; empty where all has."""
         count = sum(member.report.state not in ENDED_STATES for member in self.app.load.members) if self.app.load else 0
         if not count:
             return ""
-        verb = "runs" if count == 1 else "run"
-        return f"{plural(count, 'test client')} still {verb}: X on the load's screen (L) stops all of the load."
+        return f"Not ended: {plural(count, 'test client')}. X on the load's screen (L) stops all of the load."
 
     def _go(self, at: int) -> None:
         if at >= len(self.tour.steps):
@@ -292,7 +291,7 @@ class Guide:
     def _caption(self, step: TourStep) -> str:
         """What is said: that which is so."""
         if self._missing is not None and step.holds is None:
-            return _LEFT_OUT.format(self._missing.text)
+            return _LEFT_OUT.format(self._missing.words)
         return step.caption if self._holds(step.holds) else step.otherwise
 
     def _state(self, step: TourStep) -> str:
@@ -302,9 +301,9 @@ class Guide:
         parts = [f"keys: {' '.join(self._pressed)}{' …' if self._left else ''}"] if self._pressed or self._left else []
         if not self._left and self._waits and step.wait is not None:
             if self._hurried:
-                parts.append(f"waiting for {step.wait.text}: F8 again or Esc gives up")
+                parts.append(f"waiting for {step.wait.words}: F8 again or Esc gives up")
             else:
-                parts.append(f"waits for: {step.wait.text}{' (not seen yet; F8 gives up)' if self._late else ''}")
+                parts.append(f"waits for: {step.wait.words}{' (not seen yet; F8 gives up)' if self._late else ''}")
         return " · ".join(parts)
 
     def _tell(self) -> None:
@@ -324,7 +323,7 @@ class Guide:
         lines += last_line
         # As many lines in all steps, so that nothing on the screen moves with them.
         said = [text for each in self.tour.steps for text in (each.caption, each.otherwise)]
-        said += [_LEFT_OUT.format(each.wait.text) for each in self.tour.steps if each.wait is not None]
+        said += [_LEFT_OUT.format(each.wait.words) for each in self.tour.steps if each.wait is not None]
         most = max(len(_wrapped(text, width)) for text in said) + 1
         last = self._at + 1 == len(self.tour.steps)
         place = f"{self._at + 1} of {len(self.tour.steps)} · F8 {'ends the tour' if last else 'next'} · F7 no tour"

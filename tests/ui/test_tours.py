@@ -255,7 +255,7 @@ def test_what_does_not_come_holds_a_tour_that_goes_on_by_itself_for_a_while_alon
     now[0] = bound + 1
     ticks(lead)
     assert lead.step is tour.steps[auto]
-    assert told == (["“load failed” was not seen: the tour goes on without it."] if auto else [])
+    assert told == (["“a test client that has failed” was not seen: the tour goes on without it."] if auto else [])
 
 
 def test_it_waits_and_goes_on_by_itself_only_where_it_was_told_to() -> None:
@@ -303,14 +303,14 @@ def test_however_it_is_left_it_says_of_the_load_what_is_so(name: str) -> None:
         lead._left.clear()
         lead.next()
         ticks(lead)
-    assert "still run" in surface.said
+    assert "have not ended" in surface.said
     assert "No client of the load is left" not in surface.said
     surface.load = members("failed", "ended")
     ticks(lead)
     assert "No client of the load is left" in surface.said
     surface.load = members("running")
     lead.end()
-    assert surface.said == "1 test client still runs: X on the load's screen (L) stops all of the load."
+    assert surface.said == "Not ended: 1 test client. X on the load's screen (L) stops all of the load."
 
 
 def test_a_reader_in_a_hurry_leaves_out_no_key_that_the_tour_may_press() -> None:
@@ -339,7 +339,7 @@ def test_who_asks_for_the_next_step_too_soon_waits_for_it_or_gives_it_up_and_no_
     lead.next()  # its keys are not pressed yet
     ticks(lead)
     assert lead.step is tour.steps[0]
-    assert "waiting for load running: F8 again or Esc gives up" in surface.said
+    assert "waiting for a test client that runs: F8 again or Esc gives up" in surface.said
     surface.load = members("starting", "running")
     ticks(lead)
     assert (lead.step, surface.keys) == (tour.steps[1], ["L", "up"])
@@ -353,7 +353,7 @@ def test_who_asks_for_the_next_step_too_soon_waits_for_it_or_gives_it_up_and_no_
     lead.next() if key == "f8" else lead.escaped()
     ticks(lead)
     assert (lead.step, surface.keys) == (tour.steps[1], ["L"])
-    assert "This step is left out: “load running” was not seen" in surface.said
+    assert "This step is left out: “a test client that runs” was not seen" in surface.said
     assert "Seen." not in surface.said
     lead.next()
     ticks(lead)
@@ -376,7 +376,7 @@ async def test_escape_while_the_next_step_is_waited_for_is_the_tours_alone() -> 
     app = TouringApp(FakeCollector(one_daemon()), FakeRunner(), themes=build_themes(load_themes()[0]))
     app.guide = Guide(app, steps('keys = ["p"]\nwait = "load running"', ""), own_demo=True, auto=False)
     async with app.run_test(size=(80, 24)) as pilot:
-        await until(pilot, lambda: "waits for: load running" in text_of(app))
+        await until(pilot, lambda: "waits for: a test client that runs" in text_of(app))
         front = app.screen
         await pilot.press("f8")
         await until(pilot, lambda: "F8 again or Esc gives up" in text_of(app))

@@ -38,7 +38,7 @@ async def test_quitting_with_a_load_asks_and_stops_all():
         await pilot.press("ctrl+c")
         await pilot.pause()
         assert isinstance(app.screen, LeaveDialog)
-        assert "4 clients of the load are running" in text_of(app)
+        assert "Not ended: 4 clients of the load" in text_of(app)
         await pilot.press("enter")  # the button that is marked: stay
         assert isinstance(app.screen, LoadScreen)
         assert supervisor.calls == []

@@ -54,7 +54,7 @@ class LeaveDialog(Dialog):
     def show(self) -> None:
         live = len(self._session.live)
         clients = f"{plural(live, 'client')} of the load"
-        lines = [marked("·", f"{clients} {'are' if live != 1 else 'is'} running. They have to be stopped first.")]
+        lines = [marked("·", f"Not ended: {clients}. The load has to be stopped first.")]
         if self._session.private_dir is not None:
             lines.append(marked("·", "The private daemon ends with them."))
         if self._stopping:

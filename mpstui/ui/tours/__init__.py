@@ -62,6 +62,13 @@ _TAKEN: Final = {
 LOAD: Final = "load"
 NONE: Final = "none"
 """Of the load: no client of it is there any more, or none was started."""
+_OF_LOAD: Final = {
+    NONE: "the end of all test clients",
+    "running": "a test client that runs",
+    "failed": "a test client that has failed",
+    "ended": "a test client that has ended",
+}
+"""What a tour waits for that names a state of the load."""
 ENDED_STATES: Final = frozenset({"ended", "failed"})
 _THINGS: Final[Mapping[str, Thing[Any]]] = {
     "client": CLIENT, "server": SERVER, "daemon": DAEMON, "device": DEVICE, "event": EVENT,
@@ -80,6 +87,13 @@ class TourCondition:
     kind: str
     terms: str
     filter: Filter[Any] | None = None
+
+    @property
+    def words(self) -> str:
+        """What there has to be, for a reader: ``a test client that has failed`` for ``load failed``."""
+        if self.filter is not None:
+            return self.text
+        return _OF_LOAD.get(self.terms, f"a test client that is {self.terms}")
 
     def holds(self, snapshot: Snapshot, load: Collection[str] = ()) -> bool:
         """Whether the node has one now. ``load``: the states of the load's clients."""
