@@ -56,6 +56,8 @@ class ConditionPanel(LineWidget):
     def _content(self, *, brief: bool = False) -> tuple[str, str, list[tuple[str, str]]]:
         snapshot, daemon = self._snapshot, self._daemon
         if snapshot is None or (daemon is None and not snapshot.looked):
+            if snapshot is not None and snapshot.past is not None:
+                return "Not read yet", "dim", [("", "At that time nothing of the node had been read.")]
             where = "Looking… in the environment of running daemons, and in the well-known places."
             return "Looking for daemons", "dim", [("", where)]
         if daemon is None:

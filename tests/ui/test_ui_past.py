@@ -10,6 +10,7 @@ import pytest
 from textual import events
 from textual.widgets import Input
 
+from mpstui.core import condition
 from mpstui.core.model import Past, Snapshot
 from mpstui.history.log_recording import LogTape
 from mpstui.history.player import Player
@@ -65,6 +66,20 @@ def said(app, text: str) -> bool:
 
 def past(**more: object) -> Past:
     return Past("REPLAY", NOW - 60, NOW - 3600, NOW, False, 1.0, WHY)._replace(**more)
+
+
+async def test_of_the_past_nothing_is_said_to_be_looked_for() -> None:
+    """Seen at the first moment that a screen had kept: “… looking” and “… looking for devices”."""
+    whole = replace(one_daemon(), past=past(), devices=(), driver_version=None, nvml_detail=None)
+    unasked = replace(whole.daemons[0], condition=condition.unasked("", condition.Moment()))
+    app = make_app(replace(whole, daemons=(unasked,)))
+    async with app.run_test(size=(100, 30)) as pilot:
+        await pilot.pause()
+        assert "— not known then" in text_of(app).splitlines()[0]
+        assert "— not read yet at that time" in text_of(app)
+        shown = await push(pilot, replace(whole, daemons=(), looked=False))
+        assert "At that time nothing of the node had been read." in shown
+        assert "ooking" not in shown
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=str)

@@ -178,7 +178,7 @@ class DevicesPanel(Panel[Device]):
         if self._by_logs:
             return f"{UNKNOWN} logs tell nothing of the devices"
         if not self._asked:
-            return "… looking for devices"
+            return f"{UNKNOWN} not read yet at that time" if self._past else "… looking for devices"
         return f"{UNKNOWN} no readings: {no_readings(self._detail)}" if self._detail else f"{UNKNOWN} no device found"
 
     def title(self) -> Line:
