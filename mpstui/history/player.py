@@ -128,7 +128,8 @@ class Player:
             time, node = coder.resumed(first)
             yield time, None, _newest(node.snapshot(time))
             for line in raw:
-                time, name, values = coder.decode(line)
+                told_at, name, values = coder.decode(line)
+                time = max(time, told_at)  # by a clock that was set back it was all at once, as a recorder has it
                 made = _told(node, name, values)
                 if isinstance(made, Snapshot):
                     yield time, made, _newest(made)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import errno
 import gzip
+import json
 import os
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from mpstui import api
 from mpstui.commands import CommandTarget, RefusedError, fill
 from mpstui.config import CommandSpec
 from mpstui.core.model import Past, Snapshot
+from mpstui.history import player
 from mpstui.history.log_recording import LogTape
 from mpstui.history.player import Player, ShownMoment
 from mpstui.history.postmortem import state_at
@@ -171,6 +174,29 @@ def test_a_recording_begins_with_what_is_to_be_seen() -> None:
     assert (shown.looked, len(shown.devices), [each.health for each in shown.daemons]) == (True, 4, ["ok"])
     assert 0 < shown.past.at - shown.past.first < 3
     assert Player(MemoryTape(1, 1.0)).begin == 0.0
+
+
+def test_a_clock_that_was_set_back_hides_no_event_from_who_steps(tape, monkeypatch) -> None:
+    """A recorder of ours writes no such thing. Seen: < led from the end to the beginning, > to half of it."""
+
+    def set_back(tape: MemoryTape, number: int) -> Iterator[bytes]:
+        every = list(lines(tape, number))
+        for place, line in enumerate(every):
+            told = json.loads(line)
+            yield line if place <= len(every) // 2 else json.dumps({**told, "t": told["t"] - 1000.0}).encode()
+
+    monkeypatch.setattr(player, "lines", set_back)
+    shown = Player(tape)
+    for number in range(len(tape.heads())):
+        times = [when for when, _, _ in shown.moments(number)]
+        assert times == sorted(times)
+    (first, last), seen = shown.span, []
+    while (found := shown.next_event(seen[-1] if seen else first - 1)) is not None:
+        seen.append(found.time)
+    end, reached = shown.at(last), shown.at(seen[-1])
+    assert end is not None
+    assert reached is not None
+    assert end.snapshot.events[-1] == reached.snapshot.events[-1]
 
 
 def test_nothing_is_changed_from_the_past(tape) -> None:
