@@ -3,7 +3,7 @@ with the events."""
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import field, replace
 from pathlib import Path
@@ -696,7 +696,8 @@ class _Told:
 
 @dataclass(eq=False)
 class EventLog:
-    """Oldest first, at most ``limit``. Plain questions to the daemon, mpstui's own among them, are left out."""
+    """Oldest first, at most ``limit``; of several daemons the one of which most is kept makes room, so that a quiet one
+    is told of beside a busy one. Plain questions to the daemon, mpstui's own among them, are left out."""
 
     limit: int = 500
     _told: deque[_Told] = field(default_factory=deque)
@@ -705,9 +706,12 @@ class EventLog:
     _users: dict[int, str] = field(default_factory=dict)
     _tellers: dict[Path | None, int] = field(default_factory=dict)
     _shown: tuple[Event, ...] | None = field(default=None, metadata=NOT_KEPT)
+    _many: Counter[Path | None] = field(default_factory=Counter, metadata=NOT_KEPT)
+    """How many are kept of each daemon."""
 
     def __post_init__(self) -> None:
         self._told = deque(self._told, maxlen=self.limit)
+        self._many = Counter(told.event.pipe_dir for told in self._told)
 
     def hear(self, pipe_dir: Path, uid: int | None) -> None:
         """Whose word it is what is told of this daemon, who then tells of himself alone; None: of everybody."""
@@ -814,8 +818,13 @@ class EventLog:
         if full and at == 0:
             return  # older than all that is kept
         if full:
-            self._told.popleft()
-        self._told.insert(at - full, new)
+            busiest = max(self._many, key=self._many.__getitem__)
+            oldest = next(n for n, told in enumerate(self._told) if told.event.pipe_dir == busiest)
+            del self._told[oldest]
+            self._many[busiest] -= 1
+            at -= oldest < at
+        self._told.insert(at, new)
+        self._many[new.event.pipe_dir] += 1
 
     def _add_xid(self, told: _Told) -> None:
         """At its place in time; NVML and the kernel each tell of one, which is told once, with what the kernel adds."""

@@ -186,6 +186,20 @@ def test_what_was_told_before_gets_the_name_that_is_learnt_of_the_same_daemon() 
     assert [event.command for event in log.events] == [None, "train 70007", None]
 
 
+def test_what_happened_to_a_quiet_daemon_is_kept_beside_a_busy_one() -> None:
+    """Seen: 500 events of one were kept, and of the other the screen said that nothing had happened yet."""
+    log, quiet = EventLog(limit=10), PIPE / "quiet"
+    for event in ends(1, 2, 3, when=1.0):
+        log.add(event._replace(pipe_dir=quiet), "server")
+    for pid in range(10, 60):
+        log.add(ends(pid, when=float(pid))[0], "server")
+    assert [event.pid for event in log.events] == [1, 2, 3, *range(53, 60)]
+    for pid in range(60, 80):
+        log.add(ends(pid, when=float(pid))[0]._replace(pipe_dir=quiet), "server")
+    assert len(log.events) == 10
+    assert [event.pid for event in log.events if event.pipe_dir == PIPE] == [55, 56, 57, 58, 59]
+
+
 def test_the_end_of_a_daemon_before_is_not_the_end_of_the_one_that_runs() -> None:
     """In a container its PID is another one there, so the newest that the log tells of has to be it."""
     log = EventLog()
