@@ -33,6 +33,10 @@ os.environ["TZ"] = "UTC"  # the screen shows local times
 time.tzset()
 sys.path += [str(Path(__file__).parent), str(Path(__file__).parent / "pty")]
 
+import stand_in  # noqa: E402
+
+stand_in.use()
+
 import textual.app  # noqa: E402 - reads the environment
 import textual.pilot  # noqa: E402
 from settled import settled  # noqa: E402

@@ -211,6 +211,9 @@ if __name__ == "__main__":
     from mpstui import __main__ as program
 
     program._leave_out_tls()
+    import stand_in
+
+    stand_in.use()
     for name in _IMPORTED:
         importlib.import_module(f"mpstui.{name}")
     importlib.import_module("concurrent.futures.thread")

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from mpstui.sim import marker
 from mpstui.sim.node import SimNode
+
+
+@pytest.fixture(autouse=True)
+def the_script_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here the stand-in is what is tested: nothing answers in its place."""
+    monkeypatch.setattr(marker, "sys", sys)
 
 
 @pytest.fixture
