@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from mpstui.control.answer import Outcome
 from mpstui.control.commandline import SOCKETS
+from mpstui.control.deadline import patience
 from mpstui.control.holder import HELD_AFTER, SessionWatch
 from mpstui.core.condition import describe_holder
 from mpstui.core.late import pattern
@@ -339,18 +340,6 @@ def _lock(pipe_dir: Path) -> asyncio.Lock:
     """The one lock of a daemon in this process and event loop; the daemon serves one session at a time (fact 2)."""
     of_loop = _locks.setdefault(asyncio.get_running_loop(), WeakValueDictionary())
     return of_loop.setdefault(real_path(pipe_dir), asyncio.Lock())
-
-
-def patience(seconds: float) -> float:
-    """How long the control binary is waited for: ``seconds``, or MPSTUI_CONTROL_DEADLINE where that is more.
-
-    On a machine with more work than processors a binary that is only slow looks like a daemon that does not answer.
-    """
-    try:
-        wish = float(os.environ.get("MPSTUI_CONTROL_DEADLINE", ""))
-    except ValueError:
-        return seconds
-    return min(max(seconds, wish), 3600.0) if wish == wish else seconds
 
 
 class ControlChannel:

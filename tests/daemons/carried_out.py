@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest.mock import patch
 
-from mpstui.control.channel import ControlChannel, patience
+from mpstui.control.channel import ControlChannel
+from mpstui.control.deadline import patience
 from mpstui.control.mps import MpsControl
 from mpstui.core.model import Daemon, Snapshot
 from mpstui.core.trust import Speaker

@@ -103,9 +103,10 @@ def test_a_worker_without_an_order_ends(sent: bytes) -> None:
     assert b"Traceback" not in done.stderr
 
 
-def test_the_screens_process_does_not_import_cuda() -> None:
+def test_who_keeps_a_daemon_imports_no_event_loop_and_the_screens_process_no_cuda() -> None:
     program = (
-        "import sys; import mpstui.load.supervisor, mpstui.load.experiments, mpstui.load.stopping;"
+        "import sys, mpstui.load.guard; assert 'asyncio' not in sys.modules;"
+        "import mpstui.load.supervisor, mpstui.load.experiments, mpstui.load.stopping;"
         "sys.exit(any(name.split('.')[0] == 'cuda' or name == 'mpstui.load.driver' for name in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", program], timeout=120).returncode == 0
