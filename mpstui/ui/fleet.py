@@ -322,7 +322,7 @@ class FleetApp(TypedApp[int]):
             told = f"\n{each.severity} {each.code}  {each.text}" + (f"\n  → {each.remedy}" if each.remedy else "")
             left = len(node.problems) - at
             if at and high(told, *places, "\n" * (left > 1)) > room:
-                text.append(f"\nand {left} more: p")
+                text.append(f"\nand {left} more: D")
                 break
             text.append(told)
         text.append("".join(places))

@@ -239,7 +239,7 @@ async def test_at_80_columns_the_worst_problem_and_the_plots_are_seen_and_what_i
         await pilot.pause()
         shown = on_screen(fleet)
         assert remedy in shown
-        assert "and 5 more: p" in shown
+        assert "and 5 more: D" in shown
         assert "8 daemons: 7 held, 1 answers" in shown
         assert "now 4 · most 13 in 6 h" in shown
         assert "now 2.0 GiB · most 8.0 GiB in 6 h" in shown
@@ -251,7 +251,7 @@ async def test_at_80_columns_the_worst_problem_and_the_plots_are_seen_and_what_i
         await pilot.resize_terminal(160, 60)
         await pilot.pause()
         shown = on_screen(fleet)
-        assert "more: p" not in shown
+        assert "more: D" not in shown
         assert "/tmp/mps7: held" in shown
 
 
