@@ -59,6 +59,8 @@ class DaemonWatcher:
         self._logs: LogWatch | None = None
         self._reading_history = True
         self._named: frozenset[int] = frozenset()
+        """Clients of which ``ps`` had a row, and all who were there when it was asked."""
+        self._sought: frozenset[int] = frozenset()
         self._whole = -math.inf
         """When a daemon of protocol 3 was last asked for everything."""
         self._asking: asyncio.Task[None] | None = None
@@ -262,6 +264,7 @@ class DaemonWatcher:
         asked = await ask_for(self.control, self._clock, need, tuple(state.servers))
         self._unreported |= self._fold_logs()
         self._probed(asked, begun)
+        self._named |= asked.named
         if asked.query is not None:
             self._node.fold_devices(self.pipe_dir, asked.query)
         differs = asked.membership is not None and self._differs(asked.membership, need)
@@ -320,11 +323,11 @@ class DaemonWatcher:
         doubts, self._doubts = self._doubts, False
         if not membership and not limits and self.told and devices:
             there = self._clients()
-            unnamed = there - self._named
-            need = Need(names=bool(unnamed), clients=doubts or not unnamed, listed=doubts)
+            new, unnamed = there - self._sought, there - self._named
+            need = Need(names=bool(unnamed), clients=doubts or not new, listed=doubts)
             outcome, differs = await self._read_needed(need)
             if outcome is Outcome.OK:
-                self._named = there
+                self._named, self._sought = self._named & there, there
             if differs:
                 self.schedule.want(True, False, self._monotonic())
             return outcome
@@ -334,7 +337,8 @@ class DaemonWatcher:
             self._probed(asked, begun)
             if asked.membership is None:
                 return asked.answer.outcome
-            self._named = (self._named & self._listed(asked)) | asked.named
+            self._sought = self._listed(asked)
+            self._named = (self._named | asked.named) & self._sought
             self._node.fold_membership(self.pipe_dir, asked.membership, self._clock())
             self._notify()
         if limits:

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from mpstui.control.answer import Answer, Outcome
 from mpstui.control.mps import MpsControl
 from mpstui.control.protocol import ControlProtocol
-from mpstui.control.wire import DeviceClients, DeviceQuery, LimitReading, Membership, Question
+from mpstui.control.wire import DeviceClients, DeviceQuery, LimitReading, Membership, PsRow, Question
 from mpstui.core.late import dataclass
 from mpstui.core.model import EventKind
 
@@ -228,7 +228,7 @@ class Asked(NamedTuple):
     membership: Membership | None = None
     limits: LimitReading | None = None
     named: frozenset[int] = frozenset()
-    """Clients for whom ``ps`` was asked."""
+    """Processes of which ``ps`` had a row; one that has no context yet may have none."""
     query: DeviceQuery | None = None
 
 
@@ -276,7 +276,7 @@ async def ask_membership(
     reading = Membership(
         started, servers.value, status, clients, contexts, (rows.value or ()) if rows is not None else (), query
     )
-    return Asked(servers, reading, None, everybody if rows is not None else frozenset())
+    return Asked(servers, reading, None, _named(rows))
 
 
 async def ask_for(control: MpsControl, clock: Callable[[], float], need: Need, servers: Sequence[int]) -> Asked:
@@ -339,8 +339,13 @@ async def ask_for(control: MpsControl, clock: Callable[[], float], need: Need, s
             told.get("priority"),
             server_percentage=_of_servers("percentage", servers, told),
         ),
+        named=_named(answers.get("rows")),
         query=told.get("devices"),
     )
+
+
+def _named(rows: Answer[tuple[PsRow, ...]] | None) -> frozenset[int]:
+    return frozenset(row.pid for row in (rows.value or ())) if rows is not None else frozenset()
 
 
 async def _ask_last(control: MpsControl, late: Mapping[str, Question[Any]], rows: bool) -> dict[str, Answer[Any]]:

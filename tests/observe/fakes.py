@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mpstui.control.answer import Answer, Outcome
 from mpstui.control.protocol import LEGACY, Capabilities
-from mpstui.control.wire import ClientContext, DeviceClients, DeviceQuery, QueriedDevice
+from mpstui.control.wire import ClientContext, DeviceClients, DeviceQuery, PsRow, QueriedDevice
 from mpstui.core.model import Device, ProcessKey
 from mpstui.observe.discovery import Place
 from mpstui.observe.sources import NodeSources, NvmlSample
@@ -38,6 +38,7 @@ class FakeControl:
 
     def __init__(self) -> None:
         self.clients: list[int] = []
+        self.rows: tuple[PsRow, ...] = ()
         self.percentage = 100.0
         self.status = "ACTIVE"
         self.outcome = Outcome.OK
@@ -79,7 +80,7 @@ class FakeControl:
         return self._answer("get_device_client_list", (DeviceClients(0, "00:00.0", "H100", contexts),))
 
     async def ps(self, server=None):
-        return self._answer("ps", ())
+        return self._answer("ps", self.rows)
 
     async def device_query(self):
         row = QueriedDevice(0, "0000:00.06.00", UUID, "H100", "N/A")

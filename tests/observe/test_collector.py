@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from mpstui.control.answer import Answer, Outcome
-from mpstui.control.wire import QueriedDevice
+from mpstui.control.wire import PsRow, QueriedDevice
 from mpstui.core.model import ProcessKey
 from mpstui.core.v3 import V3Node
 from mpstui.observe import watcher as watcher_module
@@ -95,6 +95,33 @@ async def test_a_connect_is_seen_from_the_log_and_asked_about_once(node):
     assert node.control.sent[before:] == ["ps"]
     client = next(c for c in node.daemon.clients() if c.pid == 700)
     assert [context.device_uuid for context in client.contexts] == [UUID]
+
+
+@pytest.mark.parametrize("unread", ["not yet", "not readable", "not readable, in a whole reading"])
+async def test_a_client_of_whom_ps_told_nothing_is_looked_for_again(node, monkeypatch, unread):
+    """It was asked once for each client, whatever came of it: which namespace one is in was — for good, where its row
+    was not there yet or could not be read."""
+    await node.settled()
+    row = PsRow(700, 2, 634, UUID[:22], 4026999999, "./train")
+    if unread != "not yet":
+        told = Answer("ps", Outcome.UNREADABLE, message="cut")
+        monkeypatch.setattr(node.control, "ps", lambda: asyncio.sleep(0, node.control.sent.append("ps") or told))
+    before = len(node.control.sent)
+    if "whole" in unread:
+        node.control.clients.append(700)
+        node.collector.request_refresh()
+    else:
+        node.connect(700)
+    await node.until(lambda: "ps" in node.control.sent[before:])
+    await node.pass_time(5)
+    monkeypatch.undo()
+    node.control.rows = (row,)
+    node.log(
+        "server",
+        f"Device NVIDIA H100 (uuid {UUID}) is associated",
+        "Status of client {PID: 700, Context ID: 2} is ACTIVE",
+    )
+    await node.until(lambda: [c.pid_namespace for c in node.daemon.clients() if c.pid == 700] == [4026999999])
 
 
 async def test_with_a_log_cut_short_a_connect_costs_no_more_once_everything_was_asked(tmp_path):
@@ -180,6 +207,8 @@ async def test_a_client_that_only_nvml_tells_of_is_asked_about_once(node):
 async def test_a_client_of_another_daemon_costs_this_one_its_lists_alone(node):
     """Seen on a node where another daemon's clients came: six commands for each of them, and everything a minute on."""
     await node.settled()
+    node.control.rows = (PsRow(643, 1, 634, UUID[:22], 4026531836, "./train"),)
+    node.collector.request_refresh(node.folder)
     await node.pass_time(100)
     before = len(node.control.sent)
     node.nvml.members[UUID][999] = 1 << 20
