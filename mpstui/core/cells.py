@@ -32,6 +32,7 @@ HEALTH: Mapping[Health, tuple[str, str]] = {
 }
 BY_LOG = ("● ok by its log", "good")
 """No daemon has answered."""
+NO_WORD = ("— not known by its log", "dim")
 UNREAD = ("▲ UNREAD", "warn")
 UNSPOKEN = ("▲ READ-ONLY", "warn")
 SERVES_NOBODY = ("✕ NO SERVER STARTS", "bad")
@@ -60,6 +61,8 @@ def health_word(daemon: Daemon) -> tuple[str, str]:
         return SERVES_NOBODY
     if daemon.by_logs and daemon.health == "ok":
         return BY_LOG
+    if daemon.by_logs and daemon.health == "unknown":
+        return NO_WORD
     return UNREAD if daemon.unread else HEALTH[daemon.health]
 
 

@@ -107,6 +107,11 @@ def unasked(detail: str, moment: Moment) -> Condition:
     return _condition("unasked", "; ".join(filter(None, (detail, _UNASKED))), None, moment)
 
 
+def untold(detail: str) -> Condition:
+    """Whether one runs is not known, nor how it is: nobody can be asked, and no log tells."""
+    return _condition("unasked", detail, None)
+
+
 def absent(detail: str, remedy: str, since: float | None = None) -> Condition:
     """Nothing there. ``remedy``: how one is started. ``since``: when the last one ended, where that is known."""
     found = _condition("absent", detail or "no control daemon there", remedy)

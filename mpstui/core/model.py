@@ -591,7 +591,7 @@ class Daemon:
         """Its health in words for text; a daemon that is not to be asked, serves nobody, has a server in FAULT or is
         known by its logs alone is not merely ``ok``."""
         if self.condition.cause == "unasked":
-            return "not asked yet"
+            return "not known by its log" if self.by_logs else "not asked yet"
         if self.fault_word:
             return self.fault_word
         if self.serves_nobody:

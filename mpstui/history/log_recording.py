@@ -11,6 +11,7 @@ from typing import Final
 from mpstui.control.grammar import LogKind
 from mpstui.core.model import Event, ProcessKey
 from mpstui.core.text import path_text
+from mpstui.history.postmortem import standing_of
 from mpstui.history.reader import LogHistory
 from mpstui.history.recording import MemoryTape, Recorder, RecordingError
 from mpstui.observe.discovery import Place
@@ -93,15 +94,14 @@ class LogTape(MemoryTape):
             node.set_past(place.pipe_dir)
         node.add_event(place.pipe_dir, event, kind, now)
         state = node.watch(place.pipe_dir).state
-        running = state.daemon_pid is not None or bool(state.servers)
-        where = f"as its logs tell, in {path_text(history.log_dir)}"
+        standing, how = standing_of(history, state)
         shown = place._replace(
-            state="running" if running else "absent",
+            state=standing,
             daemon=ProcessKey(state.daemon_pid) if state.daemon_pid is not None else None,
             start_time=event.time if event.kind == "daemon_started" else place.start_time,
             version=history.version,
             protocol="legacy",
-            detail=where if running else f"no daemon was running, {where}",
+            detail=how,
         )
         if shown != place:
             node.set_places(tuple({**places, history: shown}.values()), now)

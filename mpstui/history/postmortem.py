@@ -10,8 +10,9 @@ from typing import Final
 from mpstui.core.model import Daemon, Event, ProcessKey, Snapshot
 from mpstui.core.text import path_text
 from mpstui.history.reader import LogHistory
-from mpstui.observe.discovery import Place
+from mpstui.observe.discovery import Place, State
 from mpstui.observe.reducer import NodeState, Watching
+from mpstui.observe.state import DaemonState
 from mpstui.system.trusted import Owners
 
 _EVENTS = 500
@@ -37,26 +38,35 @@ def state_at(log_dir: Path, at: float | None = None, owners: Owners | None = Non
     finally:
         history.close()
     state = history.state
-    # Of server.log alone a daemon is known by its servers.
-    running = state.daemon_pid is not None or bool(state.servers)
-    end = "" if running else "no daemon was running, "
-    detail = f"{end}as its logs tell, in {path_text(log_dir)}" + "".join(f"; {text}" for text in history.trouble)
+    standing, how = standing_of(history, state)
+    detail = "; ".join([how, *history.trouble])
     node = NodeState()
     watched = node.watch(state.pipe_dir)
     watched.state, watched.how, watched.past = state, Watching(version=history.version), True
     watched.place = Place(
         state.pipe_dir,
-        "running" if running else "absent",
+        standing,
         log_dir,
         ProcessKey(state.daemon_pid) if state.daemon_pid is not None else None,
         start_time=started,
         protocol="legacy",
         detail=detail,
-        remedy="" if running else _OVER,
+        remedy="" if standing == "running" else _OVER,
     )
     shown = node.snapshot(last or 0.0)
     events = tuple(event._replace(pipe_dir=state.pipe_dir) for event in latest)
     return as_told_there(replace(shown, looked=True, events=events))
+
+
+def standing_of(history: LogHistory, state: DaemonState) -> tuple[State, str]:
+    """Whether a daemon was running by then, as far as its logs tell, and that as a clause. Of server.log alone it is
+    known by its servers; without one it may have been running or not."""
+    where = path_text(history.log_dir)
+    if state.daemon_pid is not None or state.servers:
+        return "running", f"as its logs tell, in {where}"
+    if not history.of_daemon:
+        return "running", f"no server was running; whether a daemon was, server.log alone in {where} does not tell"
+    return "absent", f"no daemon was running, as its logs tell, in {where}"
 
 
 def as_told_there(snapshot: Snapshot) -> Snapshot:

@@ -133,6 +133,11 @@ class LogHistory(Telling):
         others = {file.uid for file in self._files.values()} - {0, os.geteuid()}
         self._teller = min(others) if others and owners is not None else None
 
+    @property
+    def of_daemon(self) -> bool:
+        """Whether control.log is among them, which alone tells whether a daemon runs that has no server."""
+        return CONTROL_LOG in self._files
+
     def close(self) -> None:
         """Gives the files back."""
         for file in self._files.values():

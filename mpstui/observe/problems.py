@@ -285,7 +285,10 @@ def condition_of(
         return condition.not_spoken(state.not_understood)
     if probe is not None:
         return _answer_condition(place, probe, state, start, moment)
-    return condition.ok(place.detail) if past else condition.unasked(place.detail, moment)
+    if not past:
+        return condition.unasked(place.detail, moment)
+    known = state.daemon_pid is not None or state.servers
+    return condition.ok(place.detail) if known else condition.untold(place.detail)
 
 
 def _answer_condition(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 import os
 import random
 import time
@@ -17,7 +18,9 @@ from mpstui.control.grammar import ControlLines, LogParser, ServerLines
 from mpstui.core.cells import health_word
 from mpstui.core.model import Event
 from mpstui.history.files import BLOCK, LogFile
+from mpstui.history.log_recording import LogTape
 from mpstui.history.node import LogPlace, NodeLogs
+from mpstui.history.player import Player
 from mpstui.history.postmortem import state_at
 from mpstui.history.reader import KINDS, LogHistory, Telling, _merged
 from mpstui.history.times import local_text, parse_time
@@ -237,6 +240,24 @@ def test_one_log_is_better_than_none(logs):
     assert "control.log" in history.trouble[0]
     (daemon,) = state_at(logs, at("21:29:13")).daemons
     assert (daemon.health, daemon.servers[0].status) == ("ok", "FAULT")
+
+
+def test_server_log_alone_does_not_tell_whether_a_daemon_runs_without_a_server(logs, capsys):
+    """It was said that none was running, which control.log alone could tell."""
+    before = state_at(logs, at("21:29:08")).daemons[0]
+    assert (before.health, "no daemon was running" in before.health_detail) == ("absent", True)
+    (logs / "control.log").unlink()
+    shown = state_at(logs)
+    (daemon,) = shown.daemons
+    assert (daemon.servers, daemon.health, daemon.state_word) == ((), "unknown", "not known by its log")
+    assert "whether a daemon was, server.log alone" in daemon.health_detail
+    assert "not known" in health_word(daemon)[0]
+    assert not shown.problems
+    print_text(shown, output())
+    told = capsys.readouterr().out
+    assert "no daemon was running" not in told
+    replayed = Player(LogTape([logs])).at(math.inf)
+    assert replayed.snapshot.daemons[0].state_word == daemon.state_word
 
 
 @pytest.mark.parametrize("make", [lambda p: p.mkdir(), os.mkfifo, lambda p: None])
