@@ -687,11 +687,13 @@ class Device:
     temperature: float | None = None
     context_limit_source: str | None = None
     """Whose number the limit is, in words: ``said by the daemon``, ``measured with 580``."""
+    context_daemons: int = 1
+    """Daemons that have contexts on it. Of several nobody has measured whether the limit is for each or for all."""
 
     @property
     def limit_is_claim(self) -> bool:
         """Whether nobody has measured that it takes so many contexts."""
-        return (self.context_limit_source or "").startswith("claimed")
+        return (self.context_limit_source or "").startswith("claimed") or self.context_daemons > 1
 
 
 @dataclass(frozen=True, slots=True)

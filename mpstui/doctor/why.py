@@ -407,9 +407,13 @@ def _of_daemon(program: Program, near: Neighbour, snapshot: Snapshot) -> Iterato
 def _of_capacity(daemon: Daemon, snapshot: Snapshot) -> Iterator[Reason]:
     for device in _devices_of(daemon, snapshot):
         if device.contexts is not None and device.context_limit is not None and device.contexts >= device.context_limit:
+            many = device.context_daemons
             yield Reason(
-                "full", "likely", f"{_gpu(device, snapshot)} takes no more clients",
-                (f"{device.contexts} of {device.context_limit} contexts are in use: error 46",), "End some clients.",
+                "full", "possible" if many > 1 else "likely", f"{_gpu(device, snapshot)} takes no more clients",
+                (f"{device.contexts} of {device.context_limit} contexts are in use: error 46", *(
+                    [f"they are of {many} daemons; whether the limit is for each or for all is not known"]
+                    if many > 1 else []
+                )), "End some clients.",
             )  # fmt: skip
 
 

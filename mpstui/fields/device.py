@@ -58,7 +58,8 @@ def _contexts_facts(device: Device, view: View) -> Iterable[Fact]:
     for place, contexts in held.items() if len(held) > 1 and used else ():
         yield Fact("of these", f"{contexts} of the daemon in {path_text(place)}")
     if device.context_limit_source is not None:
-        yield Fact("context limit", f"{most}, {device.context_limit_source}")
+        many = "; whether for each of the daemons here or for all is not known" if device.context_daemons > 1 else ""
+        yield Fact("context limit", f"{most}, {device.context_limit_source}{many}")
     here = sum(device.uuid in c.device_uuids for daemon in view.snapshot.daemons for c in daemon.clients())
     yield Fact("clients", str(here) if here or used else UNKNOWN)
 
@@ -102,18 +103,27 @@ def memory_percent(device: Device) -> float | None:
 
 def _contexts_cell(device: Device, view: View, cells: int) -> Line:
     """``46/48 contexts  2 left ▲``: used, the most there can be, and what is left; ▲ when near full, ✕ when full, ?
-    where the most is a claim that nobody has measured."""
+    where the most is a claim that nobody has measured. What is left beside contexts of other daemons is not known."""
     wide = cells >= _IN_WORDS
     if device.contexts is None or device.context_limit is None:
         used = f"{UNKNOWN}/{number(device.context_limit)}"
         return ((f"{used} contexts " if wide else f"{used:>5} ", "dim"),)
     left = max(0, device.context_limit - device.contexts)
-    style, mark = ("bad", "✕") if left == 0 else ("warn", "▲") if left <= NEAR_FULL else ("text", " ")
+    several = device.context_daemons > 1
+    style, mark = (
+        ("text", " ")
+        if several
+        else ("bad", "✕")
+        if left == 0
+        else ("warn", "▲")
+        if left <= NEAR_FULL
+        else ("text", " ")
+    )
     used = f"{device.contexts}/{device.context_limit}"
     claim = "?" if device.limit_is_claim else " "
     if not wide:
         return ((f"{used:>5}{mark if mark.strip() else claim}", style),)
-    rest = "full" if left == 0 else f"{left} left"
+    rest = f"{device.context_daemons} daemons" if several else "full" if left == 0 else f"{left} left"
     return ((used, style), (f" contexts{claim} ", "dim"), (f"{rest:>7} {mark} ", style))
 
 

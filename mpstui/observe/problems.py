@@ -629,7 +629,11 @@ def _of_devices(devices: Sequence[Device]) -> Iterable[Problem]:
         if used is None or limit is None or used < _NEARLY * limit:
             continue
         subject = f"device {device.index if device.index is not None else device.uuid}"
-        if used >= limit:
+        if device.context_daemons > 1:
+            text = f"It holds {used} contexts of {device.context_daemons} daemons"
+            text = f"{text}; whether {limit} is the limit of each or of all together is not known."
+            yield problem("warning", "device_nearly_full", subject, text)
+        elif used >= limit:
             yield problem(
                 "error",
                 "device_full",

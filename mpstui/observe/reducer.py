@@ -782,7 +782,11 @@ class NodeState:
         if not running or any(w.answered_at is None and w.state.daemon_pid is None for w in running):
             return devices
         counts = [w.contexts.get((w.state.changes,), lambda w=w: contexts_by_device(w.state)) for w in running]  # type: ignore[misc]
-        return tuple(replace(device, contexts=sum(count[device.uuid] for count in counts)) for device in devices)
+        held = [[count[device.uuid] for count in counts if count[device.uuid]] for device in devices]
+        return tuple(
+            replace(device, contexts=sum(each), context_daemons=max(1, len(each)))
+            for device, each in zip(devices, held, strict=True)
+        )
 
     def _with_limit(self, device: Device) -> Device:
         """With the most contexts that it takes: as a daemon of root's or of this user's has said, when it refused a

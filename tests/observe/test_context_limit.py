@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from mpstui.core.model import Device, Event
+from mpstui.fields import DEVICE, View
 from mpstui.observe.discovery import Place
 from mpstui.observe.reducer import NodeState
 from mpstui.observe.sources import NvmlSample
@@ -62,3 +63,26 @@ def test_the_table_says_it_with_its_mark(
 def test_what_the_daemon_said_comes_first(uid: int, said: str, limit: int, source: str) -> None:
     device = device_of("615.71", (9, 0), uid=uid, said=said)
     assert (device.context_limit, device.context_limit_source) == (limit, source)
+
+
+@pytest.mark.parametrize(("second", "several", "code"), [(0, False, "device_full"), (20, True, "device_nearly_full")])
+def test_beside_contexts_of_another_daemon_nobody_knows_when_a_device_is_full(
+    second: int, several: bool, code: str
+) -> None:
+    """The sum over two daemons was held against the limit that was measured with one: 68/48 was full, with error 46."""
+    node = NodeState()
+    node.set_sample(NvmlSample(1.0, "580.159.04", devices=(Device("GPU-0", 0, compute_capability=(9, 0)),)))
+    held = {PIPE: 48, Path("/tmp/another"): second}
+    node.set_places(tuple(Place(pipe_dir, "running", Path("/l"), uid=0) for pipe_dir in held))
+    for server, (pipe_dir, contexts) in enumerate(held.items(), 100):
+        state = node.watched[pipe_dir].state
+        state.daemon_pid = server - 50
+        for pid in range(10 * server, 10 * server + contexts):
+            state.apply(Event("context_active", 1.0, pipe_dir, server, pid, 1, ("GPU-0",)), 1.0)
+    snapshot = node.snapshot(2.0)
+    (device,) = snapshot.devices
+    assert (device.contexts, device.context_limit, device.limit_is_claim) == (48 + second, 48, several)
+    assert {problem.code for problem in snapshot.problems if problem.subject == "device 0"} == {code}
+    words = "".join(text for text, _ in DEVICE["contexts"].column.cell(device, View(snapshot), 40))
+    assert words.split()[-1:] == (["daemons"] if several else ["✕"])
+    assert (" full" in words, "48?" in words or "contexts?" in words) == (not several, several)
