@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -227,7 +228,7 @@ def _taken_back(
             complain(f"{share.name}: partition {name} is taken back", ExitStatus.DONE)
             continue
         left.append(share)
-        again = f"mpstui partition rm {name} --pipe-dir {path_text(daemon.pipe_dir)}"
+        again = f"mpstui partition rm {shlex.quote(name)} --pipe-dir {shlex.quote(path_text(daemon.pipe_dir))}"
         complain(f"{share.name}: partition {name} is there; {again}", ExitStatus.DONE)
     return left
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import shlex
 import signal
 import sys
 from collections.abc import Sequence
@@ -42,7 +43,11 @@ async def _record(
         async with node.record(options.file, options.max_size, options.max_age, masked=options.mask) as recording:
             where = path_text(options.file)
             end_of_it = "until Ctrl-C" if options.seconds is None else f"for {_span(options.seconds)}, or until Ctrl-C"
-            print(f"recording to {where} {end_of_it}; mpstui replay {where} shows it", file=sys.stderr, flush=True)
+            print(
+                f"recording to {where} {end_of_it}; mpstui replay {shlex.quote(where)} shows it",
+                file=sys.stderr,
+                flush=True,
+            )
             loop = asyncio.get_running_loop()
             end = None if options.seconds is None else loop.time() + options.seconds
             while not over.is_set() and recording.trouble is None and (end is None or loop.time() < end):

@@ -50,7 +50,7 @@ from mpstui.system.procfs import (
     read_proc,
     read_stat,
 )
-from mpstui.system.trusted import Owners, UnreadableLogError, is_there, open_log
+from mpstui.system.trusted import NotTrustedError, Owners, UnreadableLogError, is_there, judge_directory, open_log
 
 CHECKS: Final[tuple[Callable[[Facts], Iterator[Finding]], ...]] = (
     setup.driver,
@@ -222,7 +222,19 @@ def _directory(place: Place) -> DirectoryFacts:
         mode=mode,
         filesystem=filesystem_of(place.pipe_dir, read_proc("/proc/self/mountinfo") or b""),
         length=len(os.fsencode(place.pipe_dir)),
+        ours=is_ours(place.pipe_dir),
     )
+
+
+def is_ours(path: Path) -> bool:
+    """Whether a directory is root's or this user's own, and nobody else can change where its name leads."""
+    own = {0, os.geteuid()}
+    try:
+        judge_directory(path.parent, own)
+        found = os.lstat(path)
+    except (NotTrustedError, OSError, ValueError):
+        return False
+    return found.st_uid in own and stat.S_ISDIR(found.st_mode)
 
 
 def filesystem_of(path: Path, mountinfo: bytes) -> str | None:

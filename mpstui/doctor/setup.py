@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from typing import Final
 
@@ -126,7 +127,7 @@ def pipe_directory(facts: Facts) -> Iterator[Finding]:
         subject = path_text(place.pipe_dir)
         found = list(_directory(place, subject))
         if facts.snapshot.source == "real" and place.daemon_uid == 0 and place.mode is not None:
-            found += _closed(place.mode, subject)
+            found += _closed(place, place.mode, subject)
         found += _exchanged(place, facts.snapshot.daemon(place.pipe_dir), subject)
         yield from found or [Finding("pipe_dir", "ok", subject, _about(place))]
 
@@ -144,7 +145,7 @@ def _directory(place: DirectoryFacts, subject: str) -> Iterator[Finding]:
         yield Finding("pipe_dir", "warning", subject, text, "Use a local directory, as in /tmp or /run.")
     if place.mode is not None and place.mode & 0o002 and not place.mode & 0o1000:
         text = f"its mode is {place.mode:04o}: everybody can put other sockets in the place of the daemon's"
-        yield Finding("pipe_dir", "warning", subject, text, f"chmod 755 {subject}")
+        yield Finding("pipe_dir", "warning", subject, text, _closing(place))
     if place.owner is not None and place.daemon_uid is not None and place.owner not in {0, place.daemon_uid}:
         text = f"it belongs to UID {place.owner}, the daemon to UID {place.daemon_uid}"
         yield Finding("pipe_dir", "warning", subject, text, "Give the directory to the daemon's user.")
@@ -161,13 +162,21 @@ def _exchanged(place: DirectoryFacts, daemon: Daemon | None, subject: str) -> It
         )
     elif daemon.speaker.stamp and place.mode is not None and not place.mode & 0o002:
         text = f"its mode is {place.mode:04o}: its group, or whom its access control list names, can put other sockets"
-        yield Finding("pipe_dir", "warning", subject, f"{text} in the place of the daemon's", f"chmod 755 {subject}")
+        yield Finding("pipe_dir", "warning", subject, f"{text} in the place of the daemon's", _closing(place))
 
 
-def _closed(mode: int, subject: str) -> Iterator[Finding]:
+def _closing(place: DirectoryFacts) -> str:
+    """How others are shut out of it, or let in. A command is given for a directory that its name leads to for certain:
+    another's name may hold words of a shell, and may be a link to any file by the time that root runs it."""
+    if place.ours:
+        return f"chmod 755 {shlex.quote(path_text(place.pipe_dir))}"
+    return "Its owner has to set mode 755; as root change nothing there, the name may lead to another file"
+
+
+def _closed(place: DirectoryFacts, mode: int, subject: str) -> Iterator[Finding]:
     if not mode & 0o001:
         text = f"its mode is {mode:04o}: only its owner's clients reach the daemon; other programs run {_SILENT}"
-        yield Finding("pipe_dir", "warning", subject, text, f"chmod 755 {subject}, unless that is meant.")
+        yield Finding("pipe_dir", "warning", subject, text, f"{_closing(place)}, unless that is meant.")
 
 
 def _about(place: DirectoryFacts) -> str:

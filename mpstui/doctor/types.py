@@ -72,6 +72,9 @@ class DirectoryFacts:
     """The type of its file system, ``tmpfs``."""
     length: int = 0
     """Bytes of the path."""
+    ours: bool = True
+    """Whether it is root's or this user's own, by a way that nobody else can change: whatever is done to it by its name
+    is done to no other thing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -829,7 +829,7 @@ def _without_daemon(pipe_dir: Path, log_dir: Path | None, start: str) -> Place:
         return Place(pipe_dir, "running", log_dir, unseen if unseen.pid else None, owner, detail=text, remedy=_AS_ROOT)
     if owner is not None and owner not in _mine():  # it may have put there whatever it likes
         whose = user_name(owner)
-        what = f"{', '.join(present)} in it say nothing" if present else "nothing of MPS is in it"
+        what = f"what is in it says nothing: {', '.join(present)}" if present else "nothing of MPS is in it"
         text = f"no daemon runs here; {shown} belongs to {whose}, and {what}"
         remedy = f"start one in a directory of your own: in this one {whose} could take its place"
         state: State = "stale" if "control" in present or _PID_FILE in present else "absent"

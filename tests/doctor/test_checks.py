@@ -25,7 +25,7 @@ from mpstui.core.text import path_text
 from mpstui.core.trust import Speaker
 from mpstui.core.v3 import Namespace, V3Node, V3Server
 from mpstui.doctor import setup, sharing
-from mpstui.doctor.checkup import CHECKS, examine, filesystem_of, growth
+from mpstui.doctor.checkup import CHECKS, examine, filesystem_of, growth, is_ours
 from mpstui.doctor.types import (
     BinaryFacts,
     DirectoryFacts,
@@ -115,6 +115,29 @@ def test_a_node_in_order_gives_no_cause_for_complaint():
     assert {finding.verdict for finding in found} == {"ok"}, [f for f in found if f.verdict != "ok"]
     assert worst(found) == "ok"
     assert {finding.check for finding in found} >= {"driver", "binary", "pipe_dir", "logs", "users", "shm", "mig"}
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o700])
+def test_no_command_is_given_for_what_a_name_of_somebody_elses_leads_to(mode):
+    """As user 1234: mkdir -m 777 '/tmp/mps_e;id'. Root was told to run chmod 755 /tmp/mps_e;id; without the id, chmod
+    on what by then may be a link to /etc/shadow."""
+    odd = replace(place(mode=mode), pipe_dir=Path("/tmp/mps_e;id"))
+    (found,) = setup.pipe_directory(facts(directories=(odd,)))
+    assert "chmod 755 '/tmp/mps_e;id'" in found.remedy
+    (found,) = setup.pipe_directory(facts(directories=(replace(odd, ours=False),)))
+    assert "chmod" not in found.remedy
+    assert found.remedy.startswith("Its owner has to set mode 755; as root change nothing there")
+
+
+def test_whose_a_directory_is_goes_by_the_way_to_it(tmp_path):
+    own, link, hidden = tmp_path / "own", tmp_path / "link", tmp_path / "open" / "own"
+    own.mkdir()
+    link.symlink_to(own)
+    hidden.parent.mkdir(mode=0o777)
+    hidden.parent.chmod(0o777)
+    hidden.mkdir()
+    found = [is_ours(each) for each in (own, link, hidden, tmp_path / "gone")]
+    assert found == [True, False, False, False]
 
 
 def test_who_else_can_lead_commands_elsewhere_is_named():
