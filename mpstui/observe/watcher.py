@@ -118,8 +118,8 @@ class NodeWatcher:
         self._identified: frozenset[int] = frozenset()
         self._shown: Path | None = None
         self._all_due = -math.inf
-        self._claims: frozenset[tuple[int, int]] = frozenset()
-        self._claims_due = -math.inf
+        self._claims, self._claims_due = frozenset[tuple[int, int]](), -math.inf
+        self._seeking = asyncio.Lock()
         self._unidentified_since: float | None = None
         self._sessions_before = 0
         self._stirred = True
@@ -528,15 +528,17 @@ class NodeWatcher:
 
     async def _find_elsewhere(self, now: float) -> None:
         """Which processes here are the clients in other PID namespaces; a look at the whole of /proc, and so not often
-        where nothing has changed."""
-        claims = self._node.elsewhere()
-        if claims == self._claims and (not claims or now < self._claims_due):
-            return
-        self._claims, self._claims_due = claims, now + CLAIMS
-        found = await self._files.call(lambda: self._sources.elsewhere(claims))
-        pids = self._node.set_elsewhere(found)
-        facts = await self._files.call(lambda: self._sources.processes.facts(pids))
-        self._node.set_facts(pids, facts, self._clock())
+        where nothing has changed. Of two that want to know the second one waits for what the first one finds: a status
+        went out without it, while a reading that a snapshot had asked for was looking."""
+        async with self._seeking:
+            claims = self._node.elsewhere()
+            if claims == self._claims and (not claims or now < self._claims_due):
+                return
+            found = await self._files.call(lambda: self._sources.elsewhere(claims))
+            pids = self._node.set_elsewhere(found)
+            facts = await self._files.call(lambda: self._sources.processes.facts(pids))
+            self._node.set_facts(pids, facts, self._clock())
+            self._claims, self._claims_due = claims, now + CLAIMS
 
     def _watch_exits(self) -> None:
         if self._loop_task is not None:

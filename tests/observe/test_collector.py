@@ -97,6 +97,46 @@ async def test_a_connect_is_seen_from_the_log_and_asked_about_once(node):
     assert [context.device_uuid for context in client.contexts] == [UUID]
 
 
+async def test_a_reading_waits_for_another_one_that_looks_for_clients_in_other_namespaces(tmp_path):
+    """Two in 109 on a busy machine: pid_here was — for all clients of a container at once, as a snapshot had asked for
+    a reading of its own, which had just begun to look for them, and `status` took that for done."""
+    node = Node(tmp_path)
+    node.connect(700)
+    node.control.rows = (PsRow(700, 1, 634, UUID[:22], 4026999999, "./train"),)
+    node.processes.living = {5000}
+    claim, looked = (4026999999, 700), asyncio.Event()
+    collector = node.collector
+
+    class Busy(AtOnce):
+        """What is looked for is found once somebody says so."""
+
+        def call(self, function):
+            begun = len(asked)
+            future = super().call(function)
+            return future if len(asked) == begun else asyncio.ensure_future(self.later(future))
+
+        async def later(self, future):
+            await looked.wait()
+            return await future
+
+    asked: list[object] = []
+    collector._sources = replace(
+        collector._sources, elsewhere=lambda claims: asked.append(claims) or {claim: ProcessKey(5000, 1)}
+    )
+    collector._files = Busy()
+    await collector._discover()
+    await asyncio.gather(*(watcher.ask_everything() for watcher in collector._watchers.values()))
+    readings = [asyncio.ensure_future(collector._read_facts()) for _ in range(2)]
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert [reading.done() for reading in readings] == [False, False]
+    looked.set()
+    await asyncio.gather(*readings)
+    (client,) = collector._emit().daemons[0].clients()
+    assert (client.pid_here, asked) == (5000, [frozenset({claim})])
+    await collector.stop()
+
+
 @pytest.mark.parametrize("unread", ["not yet", "not readable", "not readable, in a whole reading"])
 async def test_a_client_of_whom_ps_told_nothing_is_looked_for_again(node, monkeypatch, unread):
     """It was asked once for each client, whatever came of it: which namespace one is in was — for good, where its row
