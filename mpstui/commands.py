@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple
 from mpstui.api import Unavailable, audit, check_roots_own, why_not_its_number
 from mpstui.config import CommandSpec
 from mpstui.core.model import Client, Daemon, Device, ProcessKey, Server, Snapshot
-from mpstui.core.text import UNKNOWN, error_text, path_text, printable
+from mpstui.core.text import UNKNOWN, error_text, owner, path_text, printable
 from mpstui.core.trust import NOBODY, Speaker
 from mpstui.fields import CLIENT, DAEMON, DEVICE, SERVER, SNAPSHOT, Field, Thing, View
 from mpstui.system.parent import ended_with_us
@@ -114,15 +114,15 @@ def problems(spec: CommandSpec) -> Iterator[str]:
     if _FIELD.search(spec.run[0]):
         yield "the program to run cannot come from a field"
     for word in spec.run:
-        for owner, name in _FIELD.findall(word):
-            thing = THINGS.get(owner)
+        for kind, name in _FIELD.findall(word):
+            thing = THINGS.get(kind)
             found = next((each for each in thing.fields if each.id == name), None) if thing is not None else None
             if thing is None:
-                yield f"there is no {{{owner}.…}}; there are: {', '.join(THINGS)}"
+                yield f"there is no {{{kind}.…}}; there are: {', '.join(THINGS)}"
             elif found is None:
-                yield f"there is no field {{{owner}.{name}}}; “mpstui schema status” prints all"
+                yield f"there is no field {{{kind}.{name}}}; “mpstui schema status” prints all"
             elif not _is_single(found):
-                yield f"{{{owner}.{name}}} has several values, and one is needed"
+                yield f"{{{kind}.{name}}} has several values, and one is needed"
 
 
 def _is_single(found: Field[Any]) -> bool:
@@ -167,8 +167,8 @@ def fill(spec: CommandSpec, snapshot: Snapshot | None, target: CommandTarget) ->
             raise RefusedError(f"client {process.pid} is in another PID namespace: its number is no process here")
         if not spec.safe and isinstance(process, Client) and not (daemon is not None and daemon.covers(process)):
             raise RefusedError(
-                f"process {key.pid} belongs to {process.user or UNKNOWN}, and what the daemon says is no proof; "
-                "only a command that is marked safe is given its PID"
+                f"process {key.pid} belongs to {owner(process.user, process.uid)}, and what the daemon says is no "
+                "proof; only a command that is marked safe is given its PID"
             )
     speaker = None if spec.safe else daemon.speaker if daemon is not None else NOBODY
     return Filled(find_program(spec.run[0]), tuple(words), _about(spec, things), tuple(processes), speaker)
@@ -241,12 +241,12 @@ def _process(owner: str, name: str, things: Mapping[str, Any]) -> ProcessKey | N
 
 
 def _about(spec: CommandSpec, things: Mapping[str, Any]) -> str:
-    named = {owner for word in spec.run for owner, _ in _FIELD.findall(word)}
+    named = {kind for word in spec.run for kind, _ in _FIELD.findall(word)}
     client, server, device, daemon = (things.get(name) for name in ("client", "server", "device", "daemon"))
     if "client" in named and isinstance(client, Client):
-        return f"client {client.pid} of {client.user or UNKNOWN}: {client.command or UNKNOWN}"
+        return f"client {client.pid} of {owner(client.user, client.uid)}: {client.command or UNKNOWN}"
     if "server" in named and isinstance(server, Server):
-        return f"server {server.pid} of {server.user or UNKNOWN}"
+        return f"server {server.pid} of {owner(server.user, server.uid)}"
     if "device" in named and isinstance(device, Device):
         return f"GPU {UNKNOWN if device.index is None else device.index}  {device.uuid}"
     if "daemon" in named and isinstance(daemon, Daemon):

@@ -142,3 +142,9 @@ def test_each_class_has_a_name_of_its_own() -> None:
         for name in re.findall(r"^class (\w+)", file.read_text(), re.MULTILINE):
             named.setdefault(name, []).append(file.name)
     assert {name: files for name, files in named.items() if len(files) > 1} == {}
+
+
+def test_who_has_no_name_is_told_by_the_number() -> None:
+    """``text.owner``, or ``user_text`` in a column of users: a name alone is — for whoever is in no list of users."""
+    found = {file.name for file in (ROOT / "mpstui").rglob("*.py") if ".user or UNKNOWN" in file.read_text()}
+    assert found == set()

@@ -13,7 +13,7 @@ from mpstui import api
 from mpstui.cli.output import complain
 from mpstui.core.cells import OUTDATED, client_line, with_indices
 from mpstui.core.model import Snapshot
-from mpstui.core.text import UNKNOWN, path_text, printable
+from mpstui.core.text import UNKNOWN, owner, path_text, printable
 from mpstui.fields import CLIENT, DAEMON, DEVICE, SERVER, Thing, View
 from mpstui.operations.types import ExitStatus
 
@@ -61,7 +61,8 @@ def things(snapshot: Snapshot) -> dict[Hashable, WatchedThing]:
         place = path_text(daemon.pipe_dir)
         add(place, f"daemon in {place}", DAEMON, daemon, view)
         for server in daemon.servers:
-            add((place, server.key), f"server {server.key.pid} of {server.user or UNKNOWN}", SERVER, server, view)
+            whose = owner(server.user, server.uid)
+            add((place, server.key), f"server {server.key.pid} of {whose}", SERVER, server, view)
             for client in server.clients:
                 add((place, client.key), f"client {client_line(client)}", CLIENT, client, view)
     for problem in snapshot.problems:

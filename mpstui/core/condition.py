@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from mpstui.core.model import Cause, Condition, Daemon, Health, ProcessKey, SessionHolder, Snapshot
-from mpstui.core.text import UNKNOWN, client_pids, format_age, listed, printable
+from mpstui.core.text import UNKNOWN, client_pids, format_age, listed, owner, printable
 
 
 class _Words(NamedTuple):
@@ -230,9 +230,14 @@ def by_whom(daemon: Daemon) -> str | None:
     found = daemon.condition
     if (holder := found.holder) is not None:
         likely = "" if holder.certain else " (the likely one; its environment may not be read)"
-        return f"process {holder.pid}, user {holder.user or UNKNOWN}{on_terminal(holder)}{likely}"
+        return f"process {holder.pid}, {_user(holder.user, holder.uid)}{on_terminal(holder)}{likely}"
     if found.cause == "terminated_twice":
         client = daemon.find_client(found.ends[0])
-        whose = f", user {client.user or UNKNOWN}: {client.command or UNKNOWN}" if client else ""
+        whose = f", {_user(client.user, client.uid)}: {client.command or UNKNOWN}" if client else ""
         return f"client {found.ends[0].pid}{whose}"
     return None
+
+
+def _user(user: str | None, uid: int | None) -> str:
+    known = owner(user, uid)
+    return f"user {known}" if user or uid is None else known

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from mpstui.core.late import dataclass
 from mpstui.core.model import CONTEXT_LIMIT, Client, Daemon, Device, ProcessKey, Snapshot
-from mpstui.core.text import UNKNOWN, path_text, plural, printable
+from mpstui.core.text import UNKNOWN, owner, path_text, plural, printable
 from mpstui.load.footprint import Takes, whose
 from mpstui.operations.operation import Executes, Operation, Work
 from mpstui.operations.types import ExitStatus, Preview, Request, Result, Verb
@@ -78,7 +78,7 @@ def beside(
         "daemon.",
         f"They take {taken.text}{used}, and SMs while they run.",
         tuple(
-            f"{client.pid:<8}{printable(client.user or UNKNOWN)}  {printable(client.command or UNKNOWN, 200)}"
+            f"{client.pid:<8}{printable(owner(client.user, client.uid))}  {printable(client.command or UNKNOWN, 200)}"
             for client in others
         ),
     )

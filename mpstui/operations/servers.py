@@ -12,7 +12,7 @@ from mpstui.control.answer import Outcome
 from mpstui.control.deadline import patience
 from mpstui.core.cells import client_line, told_to_end
 from mpstui.core.model import Client, Daemon, ProcessKey, Server, Snapshot
-from mpstui.core.text import UNKNOWN, owner, plural
+from mpstui.core.text import owner, plural
 from mpstui.observe.poll import Need
 from mpstui.operations.check import Refused, find_server, parse_uid
 from mpstui.operations.limits import failed
@@ -123,7 +123,7 @@ class ShutdownServer(Operation):
             raise Refused(why, ExitStatus.REFUSED_BY_DAEMON)
         number = len(server.clients) + server.clients_elsewhere
         clients = plural(number, "client")
-        facts = [("server", f"{server.pid} of {server.user or UNKNOWN}")]
+        facts = [("server", f"{server.pid} of {owner(server.user, server.uid)}")]
         warnings: tuple[str, ...] = ()
         if (told := told_to_end(server)) is not None:
             facts.append(("already", told))

@@ -10,7 +10,7 @@ from mpstui.core.cells import client_line
 from mpstui.core.late import dataclass
 from mpstui.core.model import Client, Daemon, Device
 from mpstui.core.partition import sm_share
-from mpstui.core.text import UNKNOWN, format_percentage, format_size, same_limit, same_percentage
+from mpstui.core.text import UNKNOWN, format_percentage, format_size, owner, same_limit, same_percentage
 from mpstui.plan.types import Plan, Share
 
 By = Literal["user", "command", "client"]
@@ -137,7 +137,7 @@ def _has(client: Client, share: Share, ordinal: str) -> bool:
 
 def _label(client: Client, by: By, patterns: Sequence[str]) -> str:
     if by == "user":
-        return client.user or UNKNOWN
+        return owner(client.user, client.uid)
     if by == "client":
         return client_line(client)
     command = client.command or UNKNOWN

@@ -76,6 +76,13 @@ async def test_each_client_is_named_and_the_others_too(size):
     assert runner.requests[0].clients == (ProcessKey(4011, 401100), ProcessKey(4012, 401200))
 
 
+async def test_who_has_no_name_is_told_by_the_number():
+    nameless = dataclasses.replace(client(4011), user=None, uid=70123)
+    _, host = opened(snapshot=node((nameless,)))
+    async with host.run_test(size=(80, 24)):
+        assert listing(host, "targets").startswith("● 4011    UID 70123  ")
+
+
 async def test_who_else_would_be_hit_stands_there():
     class Dangerous(FakeRunner):
         def preview(self, request, snapshot):

@@ -47,6 +47,12 @@ def test_tenants(by: By, patterns: tuple[str, ...], expected: dict[str, list[int
     assert found == expected
 
 
+def test_users_without_a_name_are_each_one_of_their_own() -> None:
+    nameless = (client(pid, GPU, user=None, uid=uid) for pid, uid in ((1, 2001), (2, 2002), (3, 2001)))
+    found = tenants(node(*nameless).daemons[0], DEVICE, "user")
+    assert {t.label: [c.pid for c in t.clients] for t in found} == {"UID 2001": [1, 3], "UID 2002": [2]}
+
+
 def test_what_each_tenant_has_and_would_get() -> None:
     shown = what_if(plan(), DEVICE, tenants(DAEMON, DEVICE, "user"))
     alice, bob = shown.rows

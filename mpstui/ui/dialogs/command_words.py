@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from mpstui.core.cells import client_line
 from mpstui.core.model import Client, Daemon, ProcessKey, Server, Snapshot
-from mpstui.core.text import UNKNOWN, is_own_number, path_text
+from mpstui.core.text import is_own_number, owner, path_text
 from mpstui.operations.operation import Operation
 
 _MOST: Final = 30
@@ -172,7 +172,7 @@ def _next(
     if "clients" in kinds:
         yield from ((pid, client_line(client)) for pid, client in list(clients.items())[:_MOST])
     if kinds & {"scope", "server"} and made.server is None:
-        yield from ((pid, f"server of {server.user or UNKNOWN}") for pid, server in servers.items())
+        yield from ((pid, f"server of {owner(server.user, server.uid)}") for pid, server in servers.items())
     if "scope" in kinds and made.server is None:
         yield "default", "for servers that start from now on"
     if "device" in kinds and made.device is None and daemon is not None:

@@ -13,7 +13,7 @@ from textual.content import Content
 from textual.widgets import Input
 
 from mpstui.core.model import Client, ProcessKey, Snapshot
-from mpstui.core.text import UNKNOWN, format_age, format_size, plural
+from mpstui.core.text import UNKNOWN, format_age, format_size, owner, plural
 from mpstui.operations.check import owner_typed
 from mpstui.operations.operation import Operation
 from mpstui.operations.rescue import processes
@@ -113,7 +113,7 @@ class HarmConfirm(ActionDialog):
     def _servers(self) -> list[Choice]:
         daemon = self.snapshot.daemon(self.pipe_dir)
         return [
-            Choice(s.key, f"{s.pid}  {s.user or UNKNOWN}", plural(len(s.clients) + s.clients_elsewhere, "client"))
+            Choice(s.key, f"{s.pid}  {owner(s.user, s.uid)}", plural(len(s.clients) + s.clients_elsewhere, "client"))
             for s in (daemon.servers if daemon else ())
         ]
 
@@ -201,7 +201,7 @@ class HarmConfirm(ActionDialog):
         daemon = self.snapshot.daemon(self.pipe_dir)
         there = processes(daemon) if daemon is not None else {}
         self._seen |= {key: there[key] for key in self.clients if key in there}
-        width = max((cell_len(plain(c.user or UNKNOWN)) for c in self._seen.values()), default=1)
+        width = max((cell_len(plain(owner(c.user, c.uid))) for c in self._seen.values()), default=1)
         lines = [self._target(key, width, here=key in present) for key in self.clients]
         gone = len(self.clients) - len(present)
         what, many = ("process", "es") if self.action.finds_clients else ("client", "s")
@@ -210,7 +210,8 @@ class HarmConfirm(ActionDialog):
 
     def _target(self, key: ProcessKey, width: int, *, here: bool) -> Content:
         client = self._seen.get(key)
-        pid, user = f"{key.pid:<8}", set_cell_size(plain((client and client.user) or UNKNOWN), width)
+        whose = owner(client.user, client.uid) if client else UNKNOWN
+        pid, user = f"{key.pid:<8}", set_cell_size(plain(whose), width)
         command = plain((client and client.command) or UNKNOWN)
         if not here:
             return Content.assemble(

@@ -10,7 +10,7 @@ from typing import Any
 
 from mpstui.core.cells import no_readings, with_indices
 from mpstui.core.model import Client, Daemon, Event, ProcessKey, Server, Snapshot
-from mpstui.core.text import UNKNOWN, format_size, path_text
+from mpstui.core.text import UNKNOWN, format_size, owner, path_text
 from mpstui.fields import CLIENT, DAEMON, DEVICE, EVENT, SERVER, Fact, Thing, View, default_facts
 from mpstui.ui.dialogs.widgets import DetailRow, Heading
 
@@ -72,7 +72,7 @@ def _on_device(snapshot: Snapshot, uuid: str) -> tuple[Rows, Rows]:
     rows = [
         DetailRow(
             str(each.pid),
-            f"{format_size(each.gpu_memory.get(uuid)):>9}  {each.user or UNKNOWN}  {each.command or UNKNOWN}",
+            f"{format_size(each.gpu_memory.get(uuid)):>9}  {owner(each.user, each.uid)}  {each.command or UNKNOWN}",
         )
         for each in here
     ]

@@ -14,7 +14,7 @@ from textual.widget import Widget
 from textual.widgets import Button, Input, Static
 
 from mpstui.core.model import ProcessKey, Server, Snapshot
-from mpstui.core.text import UNKNOWN, plural
+from mpstui.core.text import UNKNOWN, owner, plural
 from mpstui.fields import DAEMON, SERVER, View
 from mpstui.operations.operation import Operation
 from mpstui.operations.types import Argument, ExitStatus, Preview, Request
@@ -151,7 +151,7 @@ class ChangeForm(ActionDialog):
 
     def _about_server(self, server: Server) -> str:
         count = len(server.clients)
-        text = f"{server.user or UNKNOWN} · {plural(count, 'client')}"
+        text = f"{owner(server.user, server.uid)} · {plural(count, 'client')}"
         view = View.of(self.snapshot, self.snapshot.daemon(self.pipe_dir))
         return self._about(text, SERVER["active_thread_percentage"].text(server, view))
 

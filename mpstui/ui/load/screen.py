@@ -12,7 +12,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container
 
 from mpstui.core.model import Client, Device, ProcessKey, Server, Snapshot
-from mpstui.core.text import plural
+from mpstui.core.text import owner, plural
 from mpstui.load.footprint import Takes, others, whose
 from mpstui.load.types import WorkerReport
 from mpstui.operations.registry import operation
@@ -340,8 +340,8 @@ class LoadScreen(SideScreen):
             for client in daemon.clients()
             if client.key not in own and client.device_uuids & chosen
         ]
-        users = sorted({client.user for client in others if client.user})
-        return f"{plural(len(others), 'client')} there now, of {', '.join(users)}" if others and users else ""
+        users = sorted({owner(client.user, client.uid) for client in others})
+        return f"{plural(len(others), 'client')} there now, of {', '.join(users)}" if others else ""
 
     def _start_anyway(self) -> None:
         self._start(endanger=True)

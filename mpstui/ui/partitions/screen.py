@@ -8,7 +8,7 @@ from textual.binding import Binding, BindingType
 
 from mpstui.core.cells import client_line
 from mpstui.core.model import Chunks, Daemon, PartitionTable, SmPartition, Snapshot
-from mpstui.core.text import UNKNOWN, plural
+from mpstui.core.text import UNKNOWN, owner, plural
 from mpstui.operations.partitions import clients_of, export_lines, not_static
 from mpstui.operations.registry import operation
 from mpstui.operations.types import Request
@@ -94,7 +94,7 @@ class PartsPanel(Panel[Part]):
         assert partition is not None  # noqa: S101
         users = clients_of(daemon, partition) if daemon is not None else ()
         use, style = {True: ("in use", "good"), False: ("unused", "dim"), None: (UNKNOWN, "dim")}[partition.in_use]
-        who = ", ".join(f"{c.pid} {c.user or UNKNOWN}" for c in users)
+        who = ", ".join(f"{c.pid} {owner(c.user, c.uid)}" for c in users)
         if partition.in_use and not users:
             who = "by clients whose environment cannot be read"
         chunks = UNKNOWN if partition.chunks is None else plural(partition.chunks, "chunk")
