@@ -19,7 +19,18 @@ from mpstui.core.model import ProcessKey
 from mpstui.core.trust import Speaker
 from mpstui.daemons.stale import clean
 from mpstui.observe import discovery
-from mpstui.observe.discovery import Place, binary_version, daemon_process, discover, how_to_start, running_daemons
+from mpstui.observe.discovery import (
+    DaemonProcess,
+    Place,
+    binary_version,
+    daemon_process,
+    discover,
+    file_id,
+    find_speaker,
+    how_to_start,
+    running_daemons,
+    settled,
+)
 from mpstui.system.procfs import process_key
 from mpstui.system.trusted import owners_of
 from tests.observe_sources.places import control_log
@@ -509,3 +520,58 @@ def test_of_any_other_program_no_more_than_its_command_line_is_read(monkeypatch)
     monkeypatch.setattr(discovery, "read_stat", read.append)
     assert discovery.daemon_process(os.getpid()) is None
     assert read == []
+
+
+def test_ones_own_daemons_that_run_are_listed_and_of_all_others_a_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(discovery, "_PLACES_LIMIT", 32)
+    mine, theirs = os.geteuid(), 70123
+    made = [Place(Path(f"/theirs/{n}"), "running", uid=theirs, speaker=Speaker(theirs, "")) for n in range(99)]
+    made += [Place(Path(f"/left/{n}"), "stale", uid=mine, speaker=Speaker(mine, "")) for n in range(99)]
+    made += [Place(Path(f"/mine/{n}"), "running", uid=mine, speaker=Speaker(mine, "")) for n in range(300)]
+    made += [Place(Path("/none"), "absent", uid=mine, speaker=Speaker(mine, ""))]
+    of = {place.pipe_dir: place for place in made}
+    monkeypatch.setattr(discovery, "running_daemons", list)
+    monkeypatch.setattr(discovery, "_discovered", lambda daemons, known: list(of))
+    monkeypatch.setattr(discovery, "_place", lambda pipe_dir, *_: of[pipe_dir])
+    shown = [path.parts[1] for path in (place.pipe_dir for place in discover(env={}))]
+    assert (shown.count("mine"), shown.count("left"), shown.count("theirs"), shown.count("none")) == (256, 8, 0, 0)
+    few = [place for place in made if place.pipe_dir.parts[1] != "mine"]
+    monkeypatch.setattr(discovery, "_discovered", lambda daemons, known: [place.pipe_dir for place in few])
+    shown = [path.parts[1] for path in (place.pipe_dir for place in discover(env={}))]
+    assert shown == ["left"] * 32, "one's own come first"
+
+
+@pytest.mark.parametrize(
+    ("uid", "stamp", "seen"),
+    [
+        (None, (1, 2, 1000.0, 1000.0), True),  # nobody's, whatever becomes of it
+        (0, (), True),  # nobody else may change it
+        (0, (1, 2, 999.89, 999.89), True),
+        (0, (1, 2, 999.95, 999.0), False),
+        (0, (1, 2, 999.0, 999.95), False),
+        (0, (1, 2, 999.0, 999.0, 2000.0, 2000.0), True),  # its sockets' times are no changes of the directory
+    ],
+)
+def test_a_change_of_a_directory_is_seen_once_the_last_one_is_past(monkeypatch, uid, stamp, seen) -> None:
+    monkeypatch.setattr(time, "time", lambda: 1000.0)
+    stamp = (*stamp[:2], *(int(seconds * 10**9) for seconds in stamp[2:]))
+    assert settled(Speaker(uid, "", stamp)) is seen
+
+
+def test_a_daemon_whose_number_another_process_has_by_now_is_not_in_its_directory(tmp_path: Path) -> None:
+    ended = DaemonProcess(ProcessKey(os.getpid(), 1), 0, 1.0, False, "legacy", tmp_path, None, file_id(tmp_path))
+    assert discovery._is_daemon_of(tmp_path, os.getpid(), [ended]) is None
+    lives = ended._replace(key=process_key(os.getpid()))
+    assert discovery._is_daemon_of(tmp_path, os.getpid(), [lives]) is True
+    assert discovery._is_daemon_of(tmp_path.parent, os.getpid(), [lives]) is False
+    assert discovery._is_daemon_of(tmp_path, os.getppid(), [lives]) is None
+
+
+def test_a_directory_that_nobody_else_may_change_needs_no_stamp(room: Path) -> None:
+    for name in ("control", "control_privileged"):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
+            listening.bind(os.fspath(room / name))
+    room.chmod(0o755)
+    assert find_speaker(room)[::2] == (os.geteuid(), ())
+    room.chmod(0o777)
+    assert find_speaker(room).stamp

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -13,15 +14,17 @@ from pathlib import Path
 import pytest
 
 from mpstui.control.answer import Outcome
-from mpstui.core.model import ProcessKey
+from mpstui.core.model import ProcessKey, Snapshot
+from mpstui.core.trust import Meant, Speaker
+from mpstui.operations import runner
 from mpstui.operations.audit import AuditLog, default_path
 from mpstui.operations.limits import SetPinnedMemLimit
 from mpstui.operations.registry import OPERATIONS, operation
 from mpstui.operations.runner import OperationRunner
 from mpstui.operations.types import ExitStatus, Request
-from mpstui.system.procfs import read_stat
+from mpstui.system.procfs import process_key, read_stat
 
-from .fakes import PIPE, FakeNode, client, node
+from .fakes import PIPE, ROOTS, FakeNode, client, node
 
 
 @pytest.fixture
@@ -75,6 +78,48 @@ async def test_a_value_is_read_back_and_the_read_value_is_reported(audit: AuditL
     assert entry["command"] == "set_default_active_thread_percentage 33.3"
     assert entry["read_back"] == "33.3"
     assert entry["status"] == 0
+
+
+HERE = process_key(os.getpid())
+ENDED, UNTOLD = ProcessKey(HERE.pid, 1), ProcessKey(HERE.pid, None)
+
+
+@pytest.mark.parametrize(
+    ("asked", "listens", "refused"),
+    [
+        (ENDED, 4711, True),
+        (ENDED, None, False),
+        (ENDED, 0, False),
+        (ENDED, HERE.pid, False),
+        (UNTOLD, 4711, False),
+        (HERE, 4711, False),
+    ],
+    ids=["another", "nobody", "not told", "the same", "no start time", "it lives"],
+)
+async def test_what_was_asked_of_a_daemon_that_has_ended_does_not_go_to_the_next_one_there(
+    audit: AuditLog, monkeypatch: pytest.MonkeyPatch, asked: ProcessKey, listens: int | None, refused: bool
+) -> None:
+    """Of the same user, in the same directory: its sockets' owner tells of no difference."""
+    monkeypatch.setattr(runner, "lock_holder", lambda pipe_dir: listens)
+    fake = FakeNode(node(key=asked))
+    result = await OperationRunner(fake, audit).execute(
+        Request("set_active_thread_percentage", PIPE, "33"), node(key=asked), lambda text: None
+    )
+    assert result.status is (ExitStatus.REFUSED_BY_SAFETY_RULE if refused else ExitStatus.DONE)
+    assert ("has ended, and another one is there" in result.message) is refused
+    assert (fake.control.sent == []) is refused
+
+
+async def test_where_nobody_was_asked_about_it_is_for_whoever_is_there_as_it_begins(
+    audit: AuditLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = [ROOTS]
+    monkeypatch.setattr(runner, "find_speaker", lambda pipe_dir: there[0])
+    made, nobody = OperationRunner(FakeNode(None), audit), Snapshot(0.0)
+    assert await made._meant(Request("daemon_start", PIPE), nobody) == Meant(PIPE, ROOTS)
+    assert await made._meant(Request("start_load", Path()), nobody) == Meant(Path()), "of no directory"
+    there[0] = Speaker(None, "its sockets cannot be looked at", (1, 2))
+    assert await OperationRunner(FakeNode(None), audit)._meant(Request("daemon_start", PIPE), nobody) == Meant(PIPE)
 
 
 async def test_a_percentage_between_two_that_can_be_printed_is_in_force(audit: AuditLog) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from mpstui.control.answer import Outcome
+from mpstui.core import condition
 from mpstui.core.model import PendingClient, ProcessKey, Snapshot
 from mpstui.core.text import moment_text
 from mpstui.core.trust import Speaker
@@ -54,6 +55,29 @@ def test_a_server_that_was_told_to_end_already_is_said_to_be() -> None:
     again = dict(preview(shut_down(), of_server(node(client(643)), ending=True, ending_since=0.0)).facts)
     assert again["already"] == f"told to end at {moment_text(0.0)}, by its log, and waits for 1 client"
     assert "already" not in dict(preview(shut_down(), node(client(643))).facts)
+
+
+def test_what_has_come_since_of_a_server_that_was_told_to_end() -> None:
+    asked, later = node(client(643)), ProcessKey(634, 2)
+    told = shut_down()._replace(subject=asked.daemons[0].servers[0])
+    by_now = operation("shutdown_server").by_now
+    waits = by_now(told, of_server(asked, clients=(client(643), client(644)), clients_elsewhere=1))
+    assert waits is not None
+    assert (waits.done, waits.waits, waits.message) == (
+        False,
+        True,
+        "server 634 was told to end, and waits for 3 clients",
+    )
+    for ended in (of_server(asked, key=later), node(servers=())):
+        result = by_now(told, ended)
+        assert result is not None
+        assert (result.done, result.message) == (True, "server 634 has ended")
+    unknown = (
+        replace(asked, daemons=()),
+        node(servers=(), condition=condition.silent("", (), False, condition.Moment())),
+    )
+    assert [by_now(told, snapshot) for snapshot in unknown] == [None, None]
+    assert by_now(shut_down(), node(servers=())) is None, "which server was meant is not known"
 
 
 def test_clients_without_a_number_here_are_counted_too() -> None:
