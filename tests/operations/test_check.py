@@ -12,7 +12,7 @@ from mpstui.core import condition
 from mpstui.core.model import Condition, ProcessKey
 from mpstui.core.trust import Speaker
 from mpstui.operations.check import Refused, parse_uid
-from mpstui.operations.limits import memory_text, parse_memory, parse_percentage, parse_priority
+from mpstui.operations.limits import SMALL, memory_text, parse_memory, parse_percentage, parse_priority
 from mpstui.operations.registry import operation, preview
 from mpstui.operations.types import ExitStatus, Request
 
@@ -24,6 +24,12 @@ def test_a_wrong_percentage_is_refused(text: str) -> None:
     with pytest.raises(Refused) as refused:
         parse_percentage(text)
     assert refused.value.status is ExitStatus.USAGE
+
+
+@pytest.mark.parametrize(("limit", "warned"), [("1023M", True), ("1G", False), ("2G", False)])
+def test_a_limit_that_leaves_little_beside_a_context_is_warned_of(limit: str, warned: bool) -> None:
+    shown = preview(Request("set_pinned_mem_limit", PIPE, limit, None, "0"), node())
+    assert (SMALL in shown.warnings) is warned
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,11 @@ from mpstui.core import condition
 from mpstui.core.model import PendingClient, ProcessKey, Snapshot
 from mpstui.core.text import moment_text
 from mpstui.core.trust import Speaker
+from mpstui.load.footprint import takes
 from mpstui.load.results import Experiment
 from mpstui.load.types import LoadSpec
 from mpstui.operations.audit import AuditLog
-from mpstui.operations.load import Again, RestartLoad, RunExperiment, Start, StartLoad
+from mpstui.operations.load import Again, RestartLoad, RunExperiment, Start, StartLoad, beside, doubts
 from mpstui.operations.registry import OPERATIONS, VERBS, operation, preview
 from mpstui.operations.runner import OperationRunner
 from mpstui.operations.types import Danger, ExitStatus, Request
@@ -374,3 +375,35 @@ async def test_a_client_with_the_first_pid_of_all_counts(tmp_path: Path) -> None
     """In a container that is the program itself."""
     result = await execute(tmp_path, FakeNode(node(), FakeControl(listed=(643, 1))), shut_down(KEY, force=True))
     assert result.message == "clients have come since: 1"
+
+
+@pytest.mark.parametrize(
+    ("speaker", "program", "simulated", "said"),
+    [
+        (Speaker(0, "root's daemon"), True, False, ()),
+        (Speaker(2001, "one's own"), True, False, ()),
+        (Speaker(2002, "a daemon of bob"), False, False, ("This is a daemon of bob: its user can read",)),
+        (Speaker(None, "no sockets"), False, False, ("This is a daemon whose user is not known: its user",)),
+        (Speaker(0, "root's daemon", (1, 2)), False, False, ()),
+        (Speaker(0, "root's daemon", (1, 2)), True, False, (f"{PIPE} can be changed by others while",)),
+        (Speaker(2002, "a daemon of bob", (1, 2)), True, False, ("This is a daemon of bob", f"{PIPE} can be changed")),
+        (Speaker(2002, "a daemon of bob", (1, 2)), True, True, ()),
+    ],
+)
+def test_a_load_wants_a_yes_where_the_daemon_is_anothers_or_may_be_by_then(speaker, program, simulated, said) -> None:
+    (daemon,) = node(speaker=speaker, simulated=simulated).daemons
+    found = doubts(daemon, 2001, program=program)
+    assert len(found) == len(said)
+    assert all(each.startswith(begun) for each, begun in zip(found, said, strict=True))
+
+
+def test_a_load_beside_others_says_whose_they_are_or_that_nobody_tells() -> None:
+    taken, others = takes(["fma"], 132), (client(643), client(644, user=None, uid=2001, command=None))
+    cases = ((others, True), ((), True), ((), False))
+    asked = [beside(2, who, taken, node().devices, told=told) for who, told in cases]
+    assert [first for first, _, _ in asked] == [
+        "2 clients of the load would run beside 2 clients of UID 2001, alice on this daemon.",
+        "2 clients of the load would run on this daemon.",
+        "2 clients of the load would run beside clients that it does not tell of on this daemon.",
+    ]
+    assert asked[0][2] == ("643     alice  python job643.py", "644     UID 2001  —")
