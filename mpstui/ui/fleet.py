@@ -20,11 +20,13 @@ from textual.theme import Theme
 from textual.widgets import DataTable, Input, Static
 
 from mpstui.commands import Filled, run_in_terminal
+from mpstui.core.cells import number
 from mpstui.core.text import UNKNOWN, format_age, format_size, printable
 from mpstui.fields import View
 from mpstui.fleet import NODE, Fleet, FleetError, FleetNode, in_thread, matches, summary
 from mpstui.ui.bars import KeyBar, KeyHint
 from mpstui.ui.lines import StyledScreen
+from mpstui.ui.plots import spark
 from mpstui.ui.terminal import TerminalDriver, can_come_back
 from mpstui.ui.theme import variable_defaults
 from mpstui.ui.typeahead import Typeahead, TypedApp, opens
@@ -39,7 +41,6 @@ _STYLES: Final = {
 }  # fmt: skip
 _WHY: Final = {127: ": is mpstui there, and on PATH?", 255: ": ssh did not get there, or was cut off"}
 """What a status of ssh means; its own words are gone with its screen."""
-_BARS: Final = "▁▂▃▄▅▆▇█"
 _HOURS: Final = 6
 _BAR: Final = 2
 """Cells of the bar beside a list that is longer than the screen."""
@@ -241,14 +242,14 @@ class FleetApp(TypedApp[int]):
             }
             heads, rows = self._fitted(columns)
         table.clear(columns=True)
-        for number, head in enumerate(heads):
-            table.add_column(head, width=max((len(head), *(row[number].cell_len for row in rows))))
+        for at, head in enumerate(heads):
+            table.add_column(head, width=max((len(head), *(row[at].cell_len for row in rows))))
         for (key, _), row in zip(self._shown, rows, strict=True):
             table.add_row(*row, key=key)
         if kept is not None:
-            at = next((n for n, (_, node) in enumerate(self._shown) if node.name == kept), None)
-            if at is not None:
-                table.move_cursor(row=at, animate=False)
+            place = next((n for n, (_, node) in enumerate(self._shown) if node.name == kept), None)
+            if place is not None:
+                table.move_cursor(row=place, animate=False)
         self._detail()
 
     def _fitted(self, columns: dict[str, list[Text]]) -> tuple[list[str], list[list[Text]]]:
@@ -455,19 +456,10 @@ def plot(title: str, line: Sequence[float | None], width: int) -> str:
     def figure(value: float | None) -> str:
         return format_size(None if value is None else int(value)) if title == "memory" else number(value)
 
-    def number(value: float | None) -> str:
-        return UNKNOWN if value is None else f"{value:.0f}"
-
     told = f"  now {figure(line[-1])} · most {figure(max(known))} in {_HOURS} h"
     cells = max(1, min(len(line), width - 9 - len(told)))
     # a peak stays one: the largest of the values that a cell stands for
     parts = [line[len(line) * n // cells : len(line) * (n + 1) // cells] for n in range(cells)]
-    return f"{title:<9}{bars([max((v for v in part if v is not None), default=None) for part in parts])}{told}"
-
-
-def bars(line: Sequence[float | None]) -> str:
-    """One character for each point, of the largest; a blank where nothing is known."""
-    most = max((value for value in line if value is not None), default=0.0)
-    return "".join(
-        " " if value is None else _BARS[min(7, int(8 * value / most))] if most > 0 else _BARS[0] for value in line
+    return (
+        f"{title:<9}{spark([max((v for v in part if v is not None), default=None) for part in parts], None)[0]}{told}"
     )

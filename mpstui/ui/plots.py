@@ -12,7 +12,6 @@ from typing import Final, NamedTuple
 
 from mpstui.core.activity import Trends
 from mpstui.core.model import Daemon, Device, Snapshot
-from mpstui.core.text import UNKNOWN
 
 BLOCKS: Final = "▁▂▃▄▅▆▇█"
 _FILLS: Final = " " + BLOCKS
@@ -46,13 +45,13 @@ class Reading(NamedTuple):
 
 
 METRICS: Final = (
-    ("sm_utilization", "SM", 100.0),
-    ("memory", "mem", 100.0),
-    ("power", "power", None),
-    ("clients", "clients", None),
+    ("sm_utilization", "SM", 100.0, " %"),
+    ("memory", "mem", 100.0, " %"),
+    ("power", "power", None, " W"),
+    ("clients", "clients", None, ""),
 )
-"""The field of a reading, its label, and what a full block stands for; None: the largest that is shown. The first is
-another one where the device tells no SM activity."""
+"""The field of a reading, its label, what a full block stands for, and its unit; None: the largest that is shown. The
+first is another one where the device tells no SM activity."""
 
 
 class _Spell(NamedTuple):
@@ -196,8 +195,3 @@ def rows_of(lines: int) -> list[int]:
 def window_text(seconds: int) -> str:
     """``5 min``."""
     return f"{seconds // 60} min" if seconds < 3600 else "1 h"
-
-
-def peak(most: int | None, unit: str) -> str:
-    """The largest of what is shown, ``max 97 %``; ``—`` where nothing is known."""
-    return UNKNOWN if most is None else f"max {most}{unit}"

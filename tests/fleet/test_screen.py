@@ -18,7 +18,7 @@ from mpstui.commands import Ended, Filled
 from mpstui.fleet import STATES, Fleet, FleetError, FleetNode, FleetProblem, opening
 from mpstui.ui.bars import KeyBar
 from mpstui.ui.dialogs.widgets import Sheet
-from mpstui.ui.fleet import FleetApp, History, bars, plot
+from mpstui.ui.fleet import FleetApp, History, plot
 from tests.ui.screen import text_of as on_screen
 
 Tell = Callable[[FleetNode], None]
@@ -257,15 +257,9 @@ async def test_at_80_columns_the_worst_problem_and_the_plots_are_seen_and_what_i
 
 def test_a_plot_keeps_a_peak_and_says_where_nothing_is_known() -> None:
     line = plot("clients", [0.0] * 30 + [9.0] + [0.0] * 30, 60)
-    assert "█" in line
+    assert "▇" in line
     assert len(line) <= 60
     assert plot("memory", [None, None], 60) == "memory   nothing is known of the last 6 h"
-
-
-def test_a_line_of_bars() -> None:
-    assert bars([0, 1, None, 8]) == "▁▂ █"
-    assert bars([0, None]) == "▁ "
-    assert bars([]) == ""
 
 
 def test_told_to_end_it_gives_the_terminal_back() -> None:

@@ -9,7 +9,7 @@ from typing import ClassVar, NamedTuple
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
-from mpstui.core.cells import meter, no_readings
+from mpstui.core.cells import meter, no_readings, number
 from mpstui.core.late import dataclass
 from mpstui.core.model import Device, Snapshot
 from mpstui.core.text import UNKNOWN
@@ -25,13 +25,11 @@ from mpstui.ui.plots import (
     DeviceHistory,
     Reading,
     begin,
-    peak,
     rows_of,
     spark,
     window_text,
 )
 
-_UNITS = {"sm_utilization": " %", "gpu_utilization": " %", "memory": " %", "power": " W", "clients": ""}
 _LONGEST_BAR = 60
 _NUMBERED = 56
 """Cells from which a device's line has room for the number of its panel."""
@@ -136,7 +134,7 @@ class DevicesPanel(Panel[Device]):
         ends = since + self._window - COARSE_S  # what came since may be kept with what was up to ten seconds before
         fresh = self._history.most(row.uuid, self._window, ends)
         found = [most for most in (known[1], fresh) if most is not None]
-        values = ([getattr(most, name) for most in found] for name, _, _ in _metrics(row))
+        values = ([getattr(most, name) for most in found] for name, *_ in _metrics(row))
         return tuple(round(max(told)) if (told := [v for v in each if v is not None]) else None for each in values)
 
     def stamp(self, row: Device, width: int) -> Hashable:
@@ -153,11 +151,11 @@ class DevicesPanel(Panel[Device]):
         room = of.lines - READINGS
         axis = room > len(METRICS)
         plots = zip(_metrics(row), rows_of(room - axis), of.peaks, strict=True)
-        for (name, label, top), rows, most in plots:
+        for (name, label, top, unit), rows, most in plots:
             values = [None if reading is None else getattr(reading, name) for reading in readings]
             style = "meter-memory" if name == "memory" else "meter"
-            for number, drawn in enumerate(spark(values, top or most, rows)):
-                said = (label, peak(most, _UNITS[name])) if number == 0 else ("", "")
+            for at, drawn in enumerate(spark(values, top or most, rows)):
+                said = (label, UNKNOWN if most is None else f"max {number(most, unit)}") if at == 0 else ("", "")
                 lines.append(((f"    {said[0]:<8}", "dim"), (drawn, style), (f" {said[1]:>10} ", "dim")))
         if axis:
             since, until = f"{window_text(of.window)} ago", "now"
@@ -228,9 +226,9 @@ class DevicesPanel(Panel[Device]):
         return [*lines, *self._plots(row, width)]
 
 
-def _metrics(row: Device) -> tuple[tuple[str, str, float | None], ...]:
+def _metrics(row: Device) -> tuple[tuple[str, str, float | None, str], ...]:
     """As METRICS, with what this device tells of its load."""
-    return (*device_load(row)[:2], METRICS[0][2]), *METRICS[1:]
+    return (*device_load(row)[:2], *METRICS[0][2:]), *METRICS[1:]
 
 
 def _cells(width: int) -> int:
