@@ -633,6 +633,10 @@ class Daemon:
         """How many contexts its clients hold on a device."""
         return sum(context.device_uuid == device_uuid for client in self.clients() for context in client.contexts)
 
+    def clients_in(self, partition: SmPartition) -> tuple[Client, ...]:
+        """Those whose own environment names it: their claim."""
+        return tuple(c for c in self.clients() if c.sm_partition is not None and partition.is_named(c.sm_partition))
+
     def find_client(self, key: ProcessKey) -> Client | None:
         return next((c for c in self.clients() if c.key == key), None)
 

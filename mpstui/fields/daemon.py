@@ -450,10 +450,8 @@ HOLDER: Final[Thing[SessionHolder]] = Thing(
 )
 
 
-def partition_clients(partition: SmPartition, daemon: Daemon | None) -> list[Client]:
-    """Those whose own environment names it: their claim."""
-    clients = daemon.clients() if daemon is not None else ()
-    return [c for c in clients if c.sm_partition is not None and partition.is_named(c.sm_partition)]
+def _clients_in(partition: SmPartition, view: View) -> tuple[Client, ...]:
+    return view.daemon.clients_in(partition) if view.daemon is not None else ()
 
 
 def _in_use_row(partition: SmPartition, view: View) -> str:
@@ -461,7 +459,7 @@ def _in_use_row(partition: SmPartition, view: View) -> str:
 
 
 def _client_row(partition: SmPartition, view: View) -> str:
-    return ", ".join(f"{c.pid} {user_text(c)}" for c in partition_clients(partition, view.daemon)) or UNKNOWN
+    return ", ".join(f"{c.pid} {user_text(c)}" for c in _clients_in(partition, view)) or UNKNOWN
 
 
 def _device_row(uuid: str, view: View) -> str:
@@ -511,7 +509,7 @@ PARTITION: Final[Thing[SmPartition]] = Thing(
             about="Whether it has clients, by the daemon's word.",
         ),
         Field(
-            "clients", "clients", INTEGERS, lambda p, v: [c.pid for c in partition_clients(p, v.daemon)],
+            "clients", "clients", INTEGERS, lambda p, v: [c.pid for c in _clients_in(p, v)],
             row=Text(50, "CLIENTS", _client_row), about="PIDs of those whose own environment names it: their claim.",
         ),
     ),

@@ -14,7 +14,7 @@ from mpstui.control.mps import MpsControl
 from mpstui.control.partitions import Created, whole_uuids
 from mpstui.core.cells import client_line
 from mpstui.core.late import dataclass, pattern
-from mpstui.core.model import Chunks, Client, Daemon, PartitionTable, SmPartition, Snapshot
+from mpstui.core.model import Chunks, Daemon, PartitionTable, SmPartition, Snapshot
 from mpstui.core.text import UNKNOWN, device_keys, listed, path_text, plural, printable
 from mpstui.observe.poll import Need
 from mpstui.operations.check import Refused
@@ -82,11 +82,6 @@ def device_of(table: PartitionTable, daemon: Daemon, text: str | None) -> Chunks
 def size_words(chunks: int | None, sms: int | None) -> str:
     """``7 chunks, 56 SMs``; ``—`` for what is not known."""
     return f"{UNKNOWN if chunks is None else plural(chunks, 'chunk')}, {UNKNOWN if sms is None else plural(sms, 'SM')}"
-
-
-def clients_of(daemon: Daemon, partition: SmPartition) -> tuple[Client, ...]:
-    """Those whose own environment names it."""
-    return tuple(c for c in daemon.clients() if c.sm_partition is not None and partition.is_named(c.sm_partition))
 
 
 def export_lines(daemon: Daemon, name: str) -> tuple[str, ...]:
@@ -260,7 +255,7 @@ class RemovePartition(_PartitionOperation):
     def show(self, request: Request, snapshot: Snapshot, daemon: Daemon) -> Preview:
         table = table_of(daemon)
         partition = _named(table, request.value)
-        users = clients_of(daemon, partition)
+        users = daemon.clients_in(partition)
         facts = (
             ("partition", partition.name),
             ("size", size_words(partition.chunks, partition.sm_count)),

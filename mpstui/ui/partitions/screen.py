@@ -9,7 +9,7 @@ from textual.binding import Binding, BindingType
 from mpstui.core.cells import client_line
 from mpstui.core.model import Chunks, Daemon, PartitionTable, SmPartition, Snapshot
 from mpstui.core.text import UNKNOWN, owner, plural
-from mpstui.operations.partitions import clients_of, export_lines, not_static
+from mpstui.operations.partitions import export_lines, not_static
 from mpstui.operations.registry import operation
 from mpstui.operations.types import Request
 from mpstui.ui.bars import KeyHint, unless
@@ -92,7 +92,7 @@ class PartsPanel(Panel[Part]):
     def _partition(self, row: Part, width: int) -> Line:
         partition, daemon = row.partition, self._daemon
         assert partition is not None  # noqa: S101
-        users = clients_of(daemon, partition) if daemon is not None else ()
+        users = daemon.clients_in(partition) if daemon is not None else ()
         use, style = {True: ("in use", "good"), False: ("unused", "dim"), None: (UNKNOWN, "dim")}[partition.in_use]
         who = ", ".join(f"{c.pid} {owner(c.user, c.uid)}" for c in users)
         if partition.in_use and not users:
@@ -135,7 +135,7 @@ def about(daemon: Daemon, part: Part) -> list[Para]:
             said.append(Para(f"In no partition: {plural(none, 'SM')}; {among}."))
         said.append(Para("Partitions share the memory, its bandwidth and every fault.", "dim"))
     else:
-        users = clients_of(daemon, part.partition)
+        users = daemon.clients_in(part.partition)
         said += [Para(line, "accent") for line in export_lines(daemon, part.partition.name)]
         said.append(Para("Its name is valid until the daemon ends.", "dim"))
         said += [Para(client_line(client)) for client in users]
