@@ -43,6 +43,12 @@ def test_of_a_number_that_none_can_be_no_part_is_taken_for_one(text):
     assert number[:10] not in said
 
 
+def test_a_server_that_waits_for_its_clients_is_told_once():
+    counts = ((634, 3), (634, 2), (700, 1), (634, 1))
+    found = events("control", control(*(f"Server {pid} has {n} active worker threads" for pid, n in counts)))
+    assert [(e.kind, e.server_pid) for e in found] == [("server_shutdown_waiting", pid) for pid in (634, 700, 634)]
+
+
 def test_times_are_local():
     (event,) = events("control", control("Starting control daemon using socket /tmp/mps_0/control"))
     assert event.time == pytest.approx(at("21:24:28.598"))
