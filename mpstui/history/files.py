@@ -127,9 +127,10 @@ class LogFile:
             begin = max(0, end - BLOCK)
             block = self._span(begin, end) + overlap
             at = block.rfind(marker)
-            if at >= 0:
-                return begin + block.rfind(b"\n", 0, at) + 1
-            overlap, end = block[: len(marker) + 256], begin
+            line = block.rfind(b"\n", 0, max(0, at))
+            if at >= 0 and (line >= 0 or not begin or at > LINE_BYTES):
+                return begin + line + 1
+            overlap, end = block[: len(marker) + max(at, 256)], begin  # a line that begins before has its end here
         return None
 
     def _span(self, begin: int, end: int) -> bytes:

@@ -17,6 +17,7 @@ from mpstui.cli.status import print_text
 from mpstui.control.grammar import ControlLines, LogParser, ServerLines
 from mpstui.core.cells import health_word
 from mpstui.core.model import Event
+from mpstui.history import files
 from mpstui.history.files import BLOCK, LogFile
 from mpstui.history.log_recording import LogTape
 from mpstui.history.node import LogPlace, NodeLogs
@@ -161,6 +162,24 @@ def test_from_a_time_on_behind_what_has_no_times(tmp_path, monkeypatch, hole):
         assert file.offset_of(begin + 6001) == 6001 * (one + 1) + len(hole)
     finally:
         file.close()
+
+
+def test_the_line_of_a_start_is_whole_wherever_a_block_ends(tmp_path, monkeypatch) -> None:
+    """It is read from there on: without its time and its begin nobody has started."""
+    begun = "Starting control daemon using socket /tmp/mps/control"
+    texts = [begun if n % 7 == 3 else "x" * (n % 50) for n in range(30)]
+    raw = [f"[2026-11-20 21:24:28.{n:03d} Control   480] {text}\n".encode() for n, text in enumerate(texts)]
+    path = tmp_path / "control.log"
+    path.write_bytes(b"".join(raw))
+    ends = [sum(map(len, raw[: n + 1])) for n in range(len(raw))]
+    starts = [end - len(line) for end, line in zip(ends, raw, strict=True) if b"Starting" in line]
+    file = LogFile(path)
+    for size in range(450, 900, 7):
+        monkeypatch.setattr(files, "BLOCK", size)
+        for end, line in zip(ends, raw, strict=True):
+            assert file.last_line_with(b"Starting", end) == max((n for n in starts if n < end), default=None)
+            assert file.last_line_with(b"\n", end) == end - len(line)
+    file.close()
 
 
 @pytest.mark.parametrize(
