@@ -31,7 +31,7 @@ OTHERS = {
         "partitions",
         "past: devices",
         "past: events",
-        *(f"past > {key}" for key in ("f2", "question_mark", "enter", "slash", "T", "w", "E", "B", "less_than_sign")),
+        *(f"past > {key}" for key in ("f2", "question_mark", "enter", "slash", "T", "w", "E", "B")),
         *(
             f"overview > {key}"
             for key in ("f2", "question_mark", "enter", "slash", "t", "K", "l", "m", "o", "S", "Z", "T", "w")
