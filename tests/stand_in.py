@@ -27,7 +27,7 @@ def _made() -> str:
     folder.chmod(0o755)  # root runs it with the rights of others, too
     program = folder / "python3"
     source = Path(__file__).with_suffix(".c")
-    python = os.path.join(os.path.dirname(os.path.realpath(sys.executable)), "python3")
+    python = os.path.realpath(sys.executable)  # the python3 beside it may be another one
     command = [compiler, "-O1", f'-DPYTHON="{python}"', "-o", program, source]
     try:
         subprocess.run(command, capture_output=True, check=True)
