@@ -17,6 +17,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final, NoReturn, TypeVar
 
+sys.path.insert(0, os.fspath(Path(__file__).resolve().parents[2]))
+
+from mpstui.system.procfs import read_proc
+
 T = TypeVar("T")
 
 TAG: Final = "GPU_SCRIPT_TAG"
@@ -106,7 +110,7 @@ def tagged(tag: str, but: int) -> list[int]:
         if entry.name.isdigit() and int(entry.name) != but:
             with contextlib.suppress(OSError, IndexError):
                 state = (entry / "stat").read_bytes().rpartition(b")")[2].split()[0]
-                if state != b"Z" and needle in (entry / "environ").read_bytes().split(b"\0"):
+                if state != b"Z" and needle in (read_proc(f"{entry}/environ") or b"").split(b"\0"):
                     found.append(int(entry.name))
     return found
 

@@ -24,6 +24,8 @@ from mpstui.observe.activity import LaunchCounter, Library, UncountedError
 from mpstui.sim.node import SimNode
 from mpstui.system.memory import keepers
 
+GUARD = Path(__file__).resolve().parents[2] / "scripts" / "gpu" / "ending.py"
+
 KEEPER = r"""
 import ctypes, os, struct, sys, threading
 libc = ctypes.CDLL(None, use_errno=True)
@@ -107,6 +109,8 @@ def test_who_keeps_whoever_reads_its_memory_keeps_none_of_ours(keeper: int, tmp_
         )
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         programs = [warm.Popen(words, env=os.environ, **pipes) for words in commands]
+        guard = [sys.executable, GUARD, "nobody's", "0"]  # of the scripts for a GPU machine; it looks at every process
+        programs.append(subprocess.Popen(guard, stdin=subprocess.DEVNULL, **pipes))
         assert keepers() == [keeper]
         counter, library = LaunchCounter(), Library(b"0:0", 1, "0-1", b"/libcuda.so.1")
         with pytest.raises(UncountedError, match=f"process {keeper}: the kernel would wait"):

@@ -152,8 +152,8 @@ def test_schema_prints_one_or_says_which_there_are(mpstui: Mpstui) -> None:
     assert "status" in wrong.err
 
 
-def test_profiles_and_daemons_stopped_and_started(node: SimNode, mpstui: Mpstui, tmp_path: Path) -> None:
-    where, config = ("--pipe-dir", node.pipe_dir), {"XDG_CONFIG_HOME": str(tmp_path / "config")}
+def test_profiles_and_daemons_stopped_and_started(own_node: SimNode, mpstui: Mpstui, tmp_path: Path) -> None:
+    where, config = ("--pipe-dir", own_node.pipe_dir), {"XDG_CONFIG_HOME": str(tmp_path / "config")}
     check("profile-save", mpstui("profile", "save", "day", "--json", *where, **config).json)
     (tmp_path / "config" / "mpstui" / "profiles" / "bad.toml").write_text("schema = 2")
     profiles = mpstui("profile", "list", "--json", **config).json
@@ -165,7 +165,7 @@ def test_profiles_and_daemons_stopped_and_started(node: SimNode, mpstui: Mpstui,
         told = mpstui(*words, "--json", *where, **config)
         assert (told.status, told.json["differences"][0]["wanted"]) == (status, "50 %"), told
         check("profile-diff", told.json)
-    for place, status in (node.pipe_dir, 0), ("/tmp/mpstui-none", 3):
+    for place, status in (own_node.pipe_dir, 0), ("/tmp/mpstui-none", 3):
         told = mpstui("profile", "apply", "half", "--json", "--pipe-dir", place, **config)
         assert (told.status, told.json["done"]) == (status, status == 0), told
         check("profile-apply", told.json)
