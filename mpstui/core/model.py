@@ -105,6 +105,10 @@ class ProcessKey:
     pid: int
     start_ticks: int | None = None
 
+    def may_be(self, other: ProcessKey) -> bool:
+        """Whether both can mean one process: of one whose start is not known yet, the PID is all there is."""
+        return self.pid == other.pid and (self.start_ticks is None or other.start_ticks in {None, self.start_ticks})
+
 
 @dataclass(frozen=True, slots=True)
 class Context:

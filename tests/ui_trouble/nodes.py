@@ -82,8 +82,8 @@ FATAL = event(
 
 def faulted(*left: ProcessKey, **changes: object) -> Snapshot:
     """A, B and C were hit; those in ``left`` live."""
-    hit = {A: (0,), B: (0, 1), C: (1,)}
-    clients = [*(member(key, *hit[key]) for key in left), member(D, 2)]
+    hit = {A.pid: (0,), B.pid: (0, 1), C.pid: (1,)}
+    clients = [*(member(key, *hit[key.pid]) for key in left), member(D, 2)]
     fault = ServerFault(NOW - 12, (3000,), tuple(left), refused=2, devices=("0", "1"))
     fault = replace(fault, **changes)
     return node(clients, server_changes={"status": "FAULT", "fault": fault}, events=(FATAL,))

@@ -7,16 +7,17 @@ from dataclasses import replace
 import pytest
 
 from mpstui.core.faults import fault_reports
+from mpstui.core.model import ProcessKey, Snapshot
 from mpstui.ui.dialogs import HarmConfirm
 from mpstui.ui.dialogs.facts import rows_of
 from mpstui.ui.dialogs.widgets import DetailRow
 from mpstui.ui.lines import fit_line, width_of
 from mpstui.ui.trouble.alert import alert_lines
-from mpstui.ui.trouble.fault import FaultScreen
+from mpstui.ui.trouble.fault import FaultScreen, Victim, victims_of
 from tests.ui.screen import push, text_of
 from tests.ui.snapshots import NOW, OTHER_PIPE
 
-from .nodes import FATAL, A, B, C, event, faulted, node, recovered, said, trouble_app
+from .nodes import FATAL, A, B, C, D, event, faulted, node, recovered, said, trouble_app
 
 SIZE = (160, 48)
 
@@ -178,6 +179,53 @@ async def test_who_has_ended_is_ticked_off_and_the_recovery_told_on_the_same_scr
         assert "takes new clients again, since 12:04:30, 11s after the fault" in text
         assert "2 connections had been refused" in text
         assert "Tell the owners" not in text
+
+
+def not_looked_at(snapshot: Snapshot) -> Snapshot:
+    """The same before /proc's word on the clients is there: the daemon's numbers are all that is known of them."""
+    one = snapshot.daemons[0]
+    server = one.servers[0]
+    clients = tuple(replace(c, key=ProcessKey(c.pid), user=None, uid=None) for c in server.clients)
+    assert server.fault is not None
+    fault = replace(server.fault, affected=tuple(ProcessKey(key.pid) for key in server.fault.affected))
+    return replace(snapshot, daemons=(replace(one, servers=(replace(server, clients=clients, fault=fault),)),))
+
+
+def states(*pictures: Snapshot) -> list[tuple[ProcessKey, str]]:
+    """What the rows say after these pictures."""
+    seen: list[Victim] = []
+    for picture in pictures:
+        seen = victims_of(seen, fault_reports(picture.daemons[0], picture))
+    return [(row.key, row.state) for row in seen]
+
+
+def test_a_client_that_is_looked_at_later_stays_one_row_and_has_not_ended() -> None:
+    known = faulted(A, B, C)
+    stand = [(A, "left"), (B, "left"), (C, "left"), (D, "unhurt")]
+    assert states(not_looked_at(known), known) == stand
+    assert states(known, not_looked_at(known), known) == stand, "nor has one whose identity is doubted for a while"
+    assert states(not_looked_at(known), faulted(B)) == [
+        (B, "left"),
+        (ProcessKey(A.pid), "unknown"),
+        (ProcessKey(C.pid), "unknown"),
+        (D, "unhurt"),
+    ]
+    again = ProcessKey(A.pid, 99)
+    assert (A, "ended") in states(known, faulted(B, again)), "another process of the number is another one"
+
+
+async def test_ended_is_not_said_of_a_client_that_was_never_known() -> None:
+    known = faulted(A, B, C)
+    app = trouble_app(not_looked_at(known))
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("exclamation_mark", "j")
+        text = await push(pilot, known)
+        assert (text.count("✕ has to end"), text.count("● runs on"), text.count("✓ ended")) == (3, 1, 0)
+        assert "x ends process 3001" in said(app), "the cursor stays on its client"
+        await push(pilot, not_looked_at(known))
+        text = await push(pilot, not_looked_at(faulted(B)))
+        assert "✓ ended" not in text
+        assert [row.state for row in app.screen.panel.rows] == ["left", "unknown", "unknown", "unhurt"]
 
 
 async def test_the_cursor_goes_on_to_the_next_one_that_has_to_end() -> None:

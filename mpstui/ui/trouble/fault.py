@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Final, Literal
@@ -27,14 +27,16 @@ from mpstui.ui.screens import ListScreen
 from mpstui.ui.trouble.alert import named_by_log, recovery, recovery_text
 from mpstui.ui.typeahead import opens
 
-State = Literal["left", "claimed", "ended", "unhurt"]
-"""``claimed``: hit by the log's word alone."""
-_STATE = {
+State = Literal["left", "claimed", "ended", "unknown", "unhurt"]
+"""``claimed``: hit by the log's word alone; ``unknown``: no longer there, and which process it was was never known."""
+_STATE: Final[dict[State, tuple[str, str]]] = {
     "left": ("✕ has to end", "bad"),
     "claimed": ("? by the log", "warn"),
     "ended": ("✓ ended", "good"),
+    "unknown": (UNKNOWN, "dim"),
     "unhurt": ("● runs on", "dim"),
 }
+_ORDER: Final[tuple[State, ...]] = tuple(_STATE)
 _END: Final = "end_lost_clients"
 _NOBODY: Final = "there is nobody to end"
 _ONE_NOTE: Final = "there is no other note"
@@ -50,6 +52,27 @@ class Victim:
     client: Client | None = None
     named: bool = False
     """By server.log."""
+
+
+def victims_of(seen: Iterable[Victim], reports: Sequence[FaultReport]) -> list[Victim]:
+    """Those of the reports, who has to end first, and with them those of ``seen``, of earlier pictures, who are in none
+    any more. A process whose start becomes known stays one and the same."""
+    before = {victim.key: victim for victim in seen}
+    now: dict[ProcessKey, Victim] = {}
+    for report in reports:
+        hit: State = "left" if report.fault.confirmed else "claimed"
+        for client in (*report.left, *report.unhurt):
+            state: State = hit if client in report.left else "unhurt"
+            now[client.key] = Victim(client.key, state, report.server_pid, client, client.pid in report.fault.named)
+        for key in report.fault.affected:
+            now.setdefault(key, before.get(key) or Victim(key, hit, report.server_pid))
+    present = tuple(now.values())
+    for key, victim in before.items():
+        if any(each.server_pid == victim.server_pid and each.key.may_be(key) for each in present):
+            continue
+        gone: State = "unknown" if key.start_ticks is None else "ended"
+        now[key] = replace(victim, state=gone) if victim.state in {"left", "claimed"} else victim
+    return sorted(now.values(), key=lambda victim: (_ORDER.index(victim.state), victim.key.pid))
 
 
 class VictimsPanel(Panel[Victim]):
@@ -75,11 +98,11 @@ class VictimsPanel(Panel[Victim]):
         client = row.client
         user = owner(client.user, client.uid) if client else UNKNOWN
         named = ("◀ named, not proof  ", "warn") if row.named else ("", "text")
-        gone = "dim" if row.state == "ended" else "text"
+        gone = "dim" if row.state in {"ended", "unknown"} else "text"
         return [
             (
                 ("   ", "text"),
-                (fit(str(row.key.pid), 9), "bold" if row.state != "ended" else "dim"),
+                (fit(str(row.key.pid), 9), "dim" if gone == "dim" else "bold"),
                 (fit(user, 10) + " ", "user"),
                 (fit(word, 16), style),
                 named,
@@ -104,7 +127,7 @@ class FaultScreen(ListScreen):
         super().__init__(runner, snapshot, pipe_dir)
         self._reports: dict[int, FaultReport] = {}
         """By server, the newest; kept when the fault is over."""
-        self._seen: dict[ProcessKey, Victim] = {}
+        self._seen: list[Victim] = []
 
     def make_list(self) -> Panel[Victim]:
         return VictimsPanel(id="list")
@@ -118,19 +141,8 @@ class FaultScreen(ListScreen):
         present = fault_reports(daemon, snapshot) if daemon else ()
         for report in present:
             self._reports[report.server_pid] = report
-            hit: State = "left" if report.fault.confirmed else "claimed"
-            for client in (*report.left, *report.unhurt):
-                state: State = hit if client in report.left else "unhurt"
-                named = client.pid in report.fault.named
-                self._seen[client.key] = Victim(client.key, state, report.server_pid, client, named)
-            for key in report.fault.affected:
-                self._seen.setdefault(key, Victim(key, hit, report.server_pid))
-        left = {key for report in present for key in report.fault.affected}
-        for key, victim in self._seen.items():
-            if victim.state in {"left", "claimed"} and key not in left:
-                self._seen[key] = replace(victim, state="ended")
-        order = ("left", "claimed", "ended", "unhurt")
-        self._set_rows(sorted(self._seen.values(), key=lambda v: (order.index(v.state), v.key.pid)))
+        self._seen = victims_of(self._seen, present)
+        self._set_rows(self._seen)
 
     def _set_rows(self, rows: list[Victim]) -> None:
         """When the process under the cursor has ended, the cursor goes on to the next one that still has to."""
@@ -167,7 +179,9 @@ class FaultScreen(ListScreen):
         row, left = self.victims.cursor_row, listed(key.pid for key in self._all())
         if not left or row is None:
             return _NOBODY
-        what = {"unhurt": "runs on", "ended": "has ended"}.get(row.state, "does not have to end")
+        what = {"unhurt": "runs on", "ended": "has ended", "unknown": "is not there any more"}.get(
+            row.state, "does not have to end"
+        )
         return f"{row.key.pid} {what}; still to end: {left}"
 
     def _all(self) -> tuple[ProcessKey, ...]:
@@ -220,7 +234,7 @@ class FaultScreen(ListScreen):
             yield Para(f"A fatal fault, {since}. {plural(fault.refused, 'new connection')} refused so far.", "bad", "✕")
         else:
             yield Para(f"server.log tells of a fatal fault, {since}; {report.unsaid}.", "warn", "▲")
-        named = named_by_log(fault, tuple(v.client for v in self._seen.values() if v.client is not None))
+        named = named_by_log(fault, tuple(v.client for v in self._seen if v.client is not None))
         worth = ": with busy neighbours it often names the wrong one" if fault.named else ": whose it was is not known"
         yield Para(f"{named}{worth}.", "text", "·")
         yield Para(report.caveat, "warn" if fault.ended_nearby else "dim", "▲" if fault.ended_nearby else "·")
