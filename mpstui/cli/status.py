@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -52,7 +53,7 @@ def print_status(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
     except api.UnusableNode as error:
         return complain(str(error), ExitStatus.USAGE)
     _print(snapshot, options)
-    status = exit_status(snapshot)
+    status = exit_status(snapshot, named=bool(pipe_dirs or os.environ.get("CUDA_MPS_PIPE_DIRECTORY")))
     if status is not ExitStatus.DONE:
         for daemon in (d for d in snapshot.daemons if not d.answers):
             complain(state_text(daemon), status)
@@ -104,9 +105,13 @@ def unreadable(error: api.UnreadableNodeError) -> int:
     return status
 
 
-def exit_status(snapshot: Snapshot) -> ExitStatus:
-    """4 where a daemon does not answer or cannot be asked, 0 where one does or is shown read-only, otherwise 3."""
+def exit_status(snapshot: Snapshot, *, named: bool = True) -> ExitStatus:
+    """4 where a daemon does not answer or cannot be asked, 0 where one does or is shown read-only, otherwise 3. Where
+    none was ``named`` and one of root's or one's own runs, those of others, who start and stop what they like, count
+    for nothing, as for ``--health``."""
     running = [daemon for daemon in snapshot.daemons if daemon.runs]
+    if not named:
+        running = [daemon for daemon in running if daemon.uid in {0, os.geteuid()}] or running
     if any(daemon.health != "ok" for daemon in running):
         return ExitStatus.NO_ANSWER
     return ExitStatus.DONE if running else ExitStatus.NO_DAEMON

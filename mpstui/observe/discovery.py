@@ -45,6 +45,7 @@ from mpstui.system.trusted import (
     _judge_mounts,
     is_believed,
     is_there,
+    judge_way,
     open_log,
     owners_of,
     walk,
@@ -692,6 +693,34 @@ def how_to_start(pipe_dir: Path) -> str:
     return f"start one: mpstui daemon start --pipe-dir {where}, or CUDA_MPS_PIPE_DIRECTORY={where} {PROGRAM} -d"
 
 
+def _start(pipe_dir: Path) -> str:
+    """As :func:`how_to_start`; no command where somebody else could take the daemon's place, as ``mpstui daemon start``
+    refuses it there and the control program does not."""
+    if (doubt := _whose_else(pipe_dir)) is not None:
+        return f"start one in a directory of your own: {doubt}, and others could take its place"
+    return how_to_start(pipe_dir)
+
+
+def _whose_else(pipe_dir: Path) -> str | None:
+    """Who else decides what is in this directory, or where its name leads; None where nobody does."""
+    shown = path_text(pipe_dir)
+    try:
+        judge_way(pipe_dir.parent, _mine())
+        found = os.lstat(pipe_dir)
+        if found.st_uid not in _mine():
+            return (
+                f"{shown} {'is a link of' if stat.S_ISLNK(found.st_mode) else 'belongs to'} {user_name(found.st_uid)}"
+            )
+        there = os.stat(pipe_dir)
+    except NotTrustedError as error:
+        return str(error)
+    except (OSError, ValueError):  # not there
+        return None
+    if there.st_uid not in _mine():
+        return f"{shown} belongs to {user_name(there.st_uid)}"
+    return f"{shown} is shared with others" if there.st_mode & stat.S_ISVTX and there.st_mode & 0o022 else None
+
+
 def _place(pipe_dir: Path, wanted_log_dir: Path | None, daemons: Sequence[DaemonProcess], elsewhere: str = "") -> Place:
     speaker = find_speaker(pipe_dir)
     found = _found(pipe_dir, wanted_log_dir, daemons, elsewhere)
@@ -699,7 +728,7 @@ def _place(pipe_dir: Path, wanted_log_dir: Path | None, daemons: Sequence[Daemon
 
 
 def _found(pipe_dir: Path, wanted_log_dir: Path | None, daemons: Sequence[DaemonProcess], elsewhere: str) -> Place:
-    start = how_to_start(pipe_dir) + elsewhere
+    start = _start(pipe_dir) + elsewhere
     daemon = _daemon_of(pipe_dir, daemons)
     log_dir = find_log_dir(pipe_dir, daemon, wanted_log_dir)
     if log_dir is not None and unprintable(log_dir) is not None:
@@ -827,13 +856,12 @@ def _without_daemon(pipe_dir: Path, log_dir: Path | None, start: str) -> Place:
     if unseen is not None:
         text = f"a daemon runs that is hidden, in another container, or not called {PROGRAM}"
         return Place(pipe_dir, "running", log_dir, unseen if unseen.pid else None, owner, detail=text, remedy=_AS_ROOT)
-    if owner is not None and owner not in _mine():  # it may have put there whatever it likes
-        whose = user_name(owner)
-        what = f"what is in it says nothing: {', '.join(present)}" if present else "nothing of MPS is in it"
-        text = f"no daemon runs here; {shown} belongs to {whose}, and {what}"
-        remedy = f"start one in a directory of your own: in this one {whose} could take its place"
+    if (doubt := _whose_else(pipe_dir)) is not None:  # who may have put there whatever it is
+        what = f"{', '.join(present)} in it say nothing" if present else "nothing of MPS is in it"
         state: State = "stale" if "control" in present or _PID_FILE in present else "absent"
-        return Place(pipe_dir, state, log_dir, uid=owner, detail=text, remedy=remedy)
+        return Place(
+            pipe_dir, state, log_dir, uid=owner, detail=f"no daemon runs here; {doubt}, and {what}", remedy=start
+        )
     if "control" not in present and _PID_FILE not in present:
         return Place(pipe_dir, "absent", log_dir, uid=owner, detail=f"{shown} has no files of MPS", remedy=start)
     text = f"no daemon runs here; {', '.join(present)} left behind"

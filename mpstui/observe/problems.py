@@ -265,6 +265,26 @@ def condition_of(
     """``known_at``: when the daemon last answered; the detail then says from what time the rest of the screen is.
     ``ended``: when the last daemon there ended, where none has started since.
     ``past``: nobody can be asked, so that the logs' word has to do; it leads to nothing."""
+    found = _condition_of(place, probe, state, facts, known_at, ended, past)
+    if past or place is None or place.uid in {None, 0, os.geteuid()} or found.cause not in _ON_ITS_OWN_WORD:
+        return found
+    whose = owner(None, place.uid)
+    return replace(found, remedy=f"Leave it to {whose}: the daemon is theirs, and what is in its way it alone says.")
+
+
+_ON_ITS_OWN_WORD: Final = frozenset({"silent", "terminated_twice", "quitting", "gone"})
+"""Causes whose remedies come from what the daemon, or whoever calls itself one, says and writes."""
+
+
+def _condition_of(
+    place: Place | None,
+    probe: Probe | None,
+    state: DaemonState,
+    facts: Facts,
+    known_at: float | None,
+    ended: float | None,
+    past: bool,
+) -> Condition:
     start = how_to_start(state.pipe_dir)
     moment = condition.Moment(probe.time if probe is not None else None, known_at)
     if place is None or place.state in {"absent", "unusable"}:

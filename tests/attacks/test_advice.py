@@ -1,0 +1,42 @@
+"""What root is told of other users' links, files and daemons: no command to follow, nobody to end, and no alarm."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from .conftest import Stranger
+from .programs import lying_daemon, mpstui
+
+
+@pytest.mark.parametrize("target", ["nowhere", "etc"])
+def test_no_command_is_offered_that_follows_a_strangers_link(stranger: Stranger, crowd: Path, target: str) -> None:
+    link = crowd / "mps"
+    stranger.run("ln", "-s", "/etc" if target == "etc" else "/var/lib/nowhere-of-his", link)
+    done = mpstui("status", "--pipe-dir", link)
+    assert "nvidia-cuda-mps-control -d" not in done.stdout + done.stderr
+
+
+def test_a_link_of_a_strangers_in_a_shared_directory_of_roots(crowd: Path, stranger: Stranger) -> None:
+    stranger.run("mkfifo", crowd / "log")
+    stranger.run("ln", "-s", "/etc/shadow", crowd / "nvidia-cuda-mps-control.pid")
+    done = mpstui("status", "--pipe-dir", crowd)
+    assert "nvidia-cuda-mps-control -d" not in done.stdout + done.stderr
+
+
+def test_a_silent_daemon_of_a_strangers_does_not_advise_an_end(stranger: Stranger) -> None:
+    lying_daemon(stranger, stranger.home / "p", clients=[], deaf=True)
+    done = mpstui("status", "--pipe-dir", stranger.home / "p")
+    assert "ending the client that it waits for" not in done.stdout + done.stderr
+
+
+def test_a_silent_daemon_of_a_strangers_does_not_fail_roots_status(stranger: Stranger, roots: Stranger) -> None:
+    lying_daemon(roots, roots.home / "p", clients=[], server=os.getpid())
+    lying_daemon(stranger, stranger.home / "p", clients=[], deaf=True)
+    done = mpstui("status", "--json", CUDA_MPS_PIPE_DIRECTORY="")
+    healths = {d["pipe_dir"]: d["health"] for d in json.loads(done.stdout)["daemons"]}
+    assert healths[str(roots.home / "p")] == "ok"
+    assert done.returncode == 0, done.stderr
