@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from mpstui.core.faults import fault_reports
-from mpstui.core.model import ProcessKey, Snapshot
+from mpstui.core.model import LostClient, ProcessKey, Snapshot
 from mpstui.ui.dialogs import HarmConfirm
 from mpstui.ui.dialogs.facts import rows_of
 from mpstui.ui.dialogs.widgets import DetailRow
@@ -17,7 +17,7 @@ from mpstui.ui.trouble.fault import FaultScreen, Victim, victims_of
 from tests.ui.screen import push, text_of
 from tests.ui.snapshots import NOW, OTHER_PIPE
 
-from .nodes import FATAL, A, B, C, D, event, faulted, node, recovered, said, trouble_app
+from .nodes import FATAL, A, B, C, D, containment, event, faulted, node, recovered, said, trouble_app
 
 SIZE = (160, 48)
 
@@ -195,7 +195,9 @@ def states(*pictures: Snapshot) -> list[tuple[ProcessKey, str]]:
     """What the rows say after these pictures."""
     seen: list[Victim] = []
     for picture in pictures:
-        seen = victims_of(seen, fault_reports(picture.daemons[0], picture))
+        one = picture.daemons[0]
+        there = [each.key for each in (*one.clients(), *one.lost)]
+        seen = victims_of(seen, fault_reports(one, picture), there)
     return [(row.key, row.state) for row in seen]
 
 
@@ -212,6 +214,21 @@ def test_a_client_that_is_looked_at_later_stays_one_row_and_has_not_ended() -> N
     ]
     again = ProcessKey(A.pid, 99)
     assert (A, "ended") in states(known, faulted(B, again)), "another process of the number is another one"
+
+
+async def test_who_lives_when_the_fault_is_over_has_not_ended() -> None:
+    """The daemon says that the log's fault is none, or the server has ended without its clients."""
+    app = trouble_app(faulted(A, B, C, confirmed=False))
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("exclamation_mark")
+        text = await push(pilot, containment())
+        assert (text.count("● runs on"), "✓ ended" in text) == (4, False)
+        await push(pilot, faulted(A, B, C))
+        one = node().daemons[0]
+        alone = replace(one, servers=(), lost=(LostClient(A, 1402), LostClient(B, 1402)))
+        await push(pilot, replace(node(), daemons=(alone,)))
+        stand = [(row.key, row.state) for row in app.screen.panel.rows]
+        assert stand == [(C, "ended"), (D, "ended"), (A, "unhurt"), (B, "unhurt")]
 
 
 async def test_ended_is_not_said_of_a_client_that_was_never_known() -> None:

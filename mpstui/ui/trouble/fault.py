@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Final, Literal
@@ -54,9 +54,9 @@ class Victim:
     """By server.log."""
 
 
-def victims_of(seen: Iterable[Victim], reports: Sequence[FaultReport]) -> list[Victim]:
+def victims_of(seen: Iterable[Victim], reports: Sequence[FaultReport], there: Collection[ProcessKey]) -> list[Victim]:
     """Those of the reports, who has to end first, and with them those of ``seen``, of earlier pictures, who are in none
-    any more. A process whose start becomes known stays one and the same."""
+    any more: who is ``there`` still has not ended. A process whose start becomes known stays one and the same."""
     before = {victim.key: victim for victim in seen}
     now: dict[ProcessKey, Victim] = {}
     for report in reports:
@@ -70,8 +70,10 @@ def victims_of(seen: Iterable[Victim], reports: Sequence[FaultReport]) -> list[V
     for key, victim in before.items():
         if any(each.server_pid == victim.server_pid and each.key.may_be(key) for each in present):
             continue
-        gone: State = "unknown" if key.start_ticks is None else "ended"
-        now[key] = replace(victim, state=gone) if victim.state in {"left", "claimed"} else victim
+        if (same := next((each for each in there if each.may_be(key)), None)) is not None:
+            now[same] = replace(victim, key=same, state="unhurt")
+        else:
+            now[key] = replace(victim, state="unknown" if key.start_ticks is None else "ended")
     return sorted(now.values(), key=lambda victim: (_ORDER.index(victim.state), victim.key.pid))
 
 
@@ -141,7 +143,8 @@ class FaultScreen(ListScreen):
         present = fault_reports(daemon, snapshot) if daemon else ()
         for report in present:
             self._reports[report.server_pid] = report
-        self._seen = victims_of(self._seen, present)
+        there = [*(c.key for c in daemon.clients()), *(lost.key for lost in daemon.lost)] if daemon else []
+        self._seen = victims_of(self._seen, present, there)
         self._set_rows(self._seen)
 
     def _set_rows(self, rows: list[Victim]) -> None:
