@@ -8,6 +8,7 @@ import re
 import pytest
 
 from mpstui.cli.parser import LOOKS
+from mpstui.core.model import ProcessKey
 from mpstui.fields import Shown, View, groups_of
 from mpstui.operations.registry import ON_OVERVIEW
 from mpstui.ui.dialogs.command_words import VIEWS, names, views
@@ -128,6 +129,12 @@ async def test_pins_user_and_filter_are_there_again_and_the_end_of_a_pinned_clie
         assert "Esc shows all" in [n.message for n in again._notifications][-1], "nobody is hidden without a word"
         await pilot.press("escape")
         assert (len(table.rows), memory["filter"]) == (8, "")
+        doubted = dataclasses.replace(series[7], key=ProcessKey(series[7].pid))
+        await push(pilot, node(*series[:7], doubted))
+        assert table.pinned == {doubted.key}, "it has not ended, whatever is known of its start"
+        await push(pilot, node(*series))
+        assert table.pinned == {series[7].key}
+        assert not any("2049" in n.message for n in again._notifications)
         await push(pilot, node(*series[:7]))
         await until(pilot, lambda: any("2049 carol" in n.message for n in again._notifications))
         assert (table.pinned, memory["pinned"]) == (frozenset(), [])

@@ -108,10 +108,12 @@ class ClientsPanel(TablePanel[Client | Group]):
             self.chosen &= alive
             self.post_message(self.Chosen())
         if self._known and self.pinned:
-            ended = [client for client in before if client.key in self.pinned and client.key not in alive]
-            if ended:
-                self.pinned -= {client.key for client in ended}
-                self.post_message(self.Ended(ended))
+            missing = [client for client in before if client.key in self.pinned and client.key not in alive]
+            if missing:
+                known_now = {key for key in alive if any(key.may_be(client.key) for client in missing)}
+                self.pinned = self.pinned - {client.key for client in missing} | known_now
+                pids = {key.pid for key in known_now}
+                self.post_message(self.Ended([client for client in missing if client.pid not in pids]))
         self._arrange()
 
     def _arrange(self) -> None:
