@@ -718,7 +718,9 @@ def _whose_else(pipe_dir: Path) -> str | None:
         return None
     if there.st_uid not in _mine():
         return f"{shown} belongs to {user_name(there.st_uid)}"
-    return f"{shown} is shared with others" if there.st_mode & stat.S_ISVTX and there.st_mode & 0o022 else None
+    return (
+        f"others may write to {shown}" if there.st_mode & (0o022 if there.st_mode & stat.S_ISVTX else 0o002) else None
+    )
 
 
 def _place(pipe_dir: Path, wanted_log_dir: Path | None, daemons: Sequence[DaemonProcess], elsewhere: str = "") -> Place:

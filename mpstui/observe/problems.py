@@ -41,7 +41,7 @@ from mpstui.core.v3 import DEFAULT
 from mpstui.observe.discovery import Place, how_to_start
 from mpstui.observe.sources import NvmlSample
 from mpstui.observe.state import DaemonState, ServerRecord
-from mpstui.system.procfs import ProcessFacts
+from mpstui.system.procfs import ProcessFacts, user_name
 
 # Devices that more than one running daemon serves; pure.
 
@@ -266,14 +266,15 @@ def condition_of(
     ``ended``: when the last daemon there ended, where none has started since.
     ``past``: nobody can be asked, so that the logs' word has to do; it leads to nothing."""
     found = _condition_of(place, probe, state, facts, known_at, ended, past)
-    if past or place is None or place.uid in {None, 0, os.geteuid()} or found.cause not in _ON_ITS_OWN_WORD:
+    runs = place is not None and place.state == "running" and not past
+    if not runs or place.uid in {None, 0, os.geteuid()} or found.cause not in _ON_ITS_OWN_WORD:
         return found
-    whose = owner(None, place.uid)
-    return replace(found, remedy=f"Leave it to {whose}: the daemon is theirs, and what is in its way it alone says.")
+    return replace(found, remedy=f"The daemon belongs to {user_name(place.uid)}: leave it to its owner.")
 
 
 _ON_ITS_OWN_WORD: Final = frozenset({"silent", "terminated_twice", "quitting", "gone"})
-"""Causes whose remedies come from what the daemon, or whoever calls itself one, says and writes."""
+"""Causes whose remedies come from what the daemon, or whoever calls itself one, says and writes: on a stranger's word
+nobody is ended, and no daemon started."""
 
 
 def _condition_of(

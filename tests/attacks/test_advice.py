@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from mpstui.system.procfs import user_name
+
 from .conftest import Stranger
 from .programs import lying_daemon, mpstui
 
@@ -18,6 +20,22 @@ def test_no_command_is_offered_that_follows_a_strangers_link(stranger: Stranger,
     stranger.run("ln", "-s", "/etc" if target == "etc" else "/var/lib/nowhere-of-his", link)
     done = mpstui("status", "--pipe-dir", link)
     assert "nvidia-cuda-mps-control -d" not in done.stdout + done.stderr
+
+
+def test_of_a_strangers_directory_without_a_daemon_no_daemon_is_told(stranger: Stranger) -> None:
+    stranger.run("touch", stranger.home / "control")
+    told = mpstui("status", "--pipe-dir", stranger.home).stdout
+    assert f"belongs to {user_name(stranger.uid)}, and control in it say nothing" in told
+    assert "The daemon belongs" not in told
+    assert "start one in a directory of your own" in told
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o1777, 0o1775])
+def test_nor_in_one_that_others_may_write_to(crowd: Path, mode: int) -> None:
+    (crowd / "mps").mkdir()
+    (crowd / "mps").chmod(mode)
+    told = mpstui("status", "--pipe-dir", crowd / "mps")
+    assert "nvidia-cuda-mps-control -d" not in told.stdout + told.stderr
 
 
 def test_a_link_of_a_strangers_in_a_shared_directory_of_roots(crowd: Path, stranger: Stranger) -> None:
@@ -31,6 +49,7 @@ def test_a_silent_daemon_of_a_strangers_does_not_advise_an_end(stranger: Strange
     lying_daemon(stranger, stranger.home / "p", clients=[], deaf=True)
     done = mpstui("status", "--pipe-dir", stranger.home / "p")
     assert "ending the client that it waits for" not in done.stdout + done.stderr
+    assert f"The daemon belongs to {user_name(stranger.uid)}: leave it to its owner" in done.stdout
 
 
 def test_a_silent_daemon_of_a_strangers_does_not_fail_roots_status(stranger: Stranger, roots: Stranger) -> None:
