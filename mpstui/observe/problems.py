@@ -266,8 +266,9 @@ def condition_of(
     ``ended``: when the last daemon there ended, where none has started since.
     ``past``: nobody can be asked, so that the logs' word has to do; it leads to nothing."""
     found = _condition_of(place, probe, state, facts, known_at, ended, past)
-    runs = place is not None and place.state == "running" and not past
-    if not runs or place.uid in {None, 0, os.geteuid()} or found.cause not in _ON_ITS_OWN_WORD:
+    if place is None or place.state != "running" or past:
+        return found
+    if place.uid in {None, 0, os.geteuid()} or found.cause not in _ON_ITS_OWN_WORD:
         return found
     return replace(found, remedy=f"The daemon belongs to {user_name(place.uid)}: leave it to its owner.")
 

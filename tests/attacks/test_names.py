@@ -71,7 +71,12 @@ def path_in(folder: Path, kind: str) -> str:
 
 @pytest.fixture
 def crowded(stranger: Stranger, crowd: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A /tmp in which a stranger has made one directory of each kind, and a good one."""
+    """A /tmp in which a stranger has made one directory of each kind, and a good one. Of this machine's daemons the
+    stranger's alone: many others would leave no room for those without a daemon."""
+    running_daemons = discovery.running_daemons
+    monkeypatch.setattr(
+        discovery, "running_daemons", lambda: tuple(each for each in running_daemons() if each.uid == stranger.uid)
+    )
     stranger.python(MAKE, crowd, *(name.hex() for name in NAMES.values()), b"good".hex())
     monkeypatch.setitem(discover.__kwdefaults__, "well_known", (f"{crowd}/mps_*",))
     monkeypatch.delenv("CUDA_MPS_PIPE_DIRECTORY", raising=False)
@@ -265,11 +270,13 @@ def test_usual_names_are_taken(name: str) -> None:
     assert unprintable(f"/tmp/{name}") is None
 
 
-def test_the_screen_writes_none_of_them(crowded: Path, hidden: int) -> None:
+def test_the_screen_writes_none_of_them(crowded: Path, stranger: Stranger, hidden: int) -> None:
     """Every byte that the program writes to its terminal while it watches such a /tmp."""
     program = (
-        "import sys; from mpstui.observe.discovery import discover;"
-        "discover.__kwdefaults__['well_known'] = (sys.argv.pop(1),);"
+        "import sys; from mpstui.observe import discovery;"
+        "discovery.discover.__kwdefaults__['well_known'] = (sys.argv.pop(1),);"
+        f"every = discovery.running_daemons; strangers = {stranger.uid};"
+        "discovery.running_daemons = lambda: tuple(each for each in every() if each.uid == strangers);"
         "from mpstui.cli import main; sys.exit(main())"
     )
     with Terminal([sys.executable, "-c", program, f"{crowded}/mps_*"]) as terminal:

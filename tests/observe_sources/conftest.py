@@ -34,7 +34,7 @@ def spawn() -> Iterator[Spawn]:
         process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **options)  # type: ignore[call-overload]
         running.append(process)
         assert process.stdout is not None
-        ready, _, _ = select.select([process.stdout], [], [], 20)
+        ready, _, _ = select.select([process.stdout], [], [], 120)
         assert ready, "the child did not start"
         assert process.stdout.readline() == b"ready\n"
         return process
