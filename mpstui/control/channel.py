@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from mpstui.control.answer import Outcome
-from mpstui.control.commandline import SOCKETS
-from mpstui.control.deadline import patience
+from mpstui.control.commandline import SOCKETS, patience
 from mpstui.control.holder import HELD_AFTER, SessionWatch
 from mpstui.core.condition import describe_holder
 from mpstui.core.late import pattern

@@ -1,4 +1,4 @@
-"""The command line of the control binary: whether an argv is that program's, and what it asks for. No I/O."""
+"""The control binary: whether an argv is that program's, what it asks for, and how long it is waited for. No I/O."""
 
 from __future__ import annotations
 
@@ -141,3 +141,15 @@ def _script(arguments: Sequence[str]) -> Iterator[str]:
             next(rest, None)
         elif not argument.startswith(("--", "-W", "-X")) and ("c" in argument or "m" in argument):
             return
+
+
+def patience(seconds: float) -> float:
+    """How long the control binary is waited for: ``seconds``, or MPSTUI_CONTROL_DEADLINE where that is more.
+
+    On a machine with more work than processors a binary that is only slow looks like a daemon that does not answer.
+    """
+    try:
+        wish = float(os.environ.get("MPSTUI_CONTROL_DEADLINE", ""))
+    except ValueError:
+        return seconds
+    return min(max(seconds, wish), 3600.0) if wish == wish else seconds

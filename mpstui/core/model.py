@@ -793,6 +793,8 @@ class Problem:
     subject: str
     text: str
     remedy: str
+    uid: int | None = None
+    """Of another user's daemon: that user, whose word it may be. None: of root's, of one's own, or of the node."""
 
 
 class Past(NamedTuple):

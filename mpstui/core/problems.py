@@ -186,4 +186,6 @@ def words_of(severity: str, code: str) -> Words:
         return Words(
             f"A problem “{what}” that this version of mpstui does not know.", "Open the node: it says what it is."
         )
+    if severity == "info" and severity not in kinds:
+        return Words(f"By another user's daemon: {next(iter(kinds.values())).text}", "Leave it to its owner.")
     return next((words for each, words in kinds.items() if each == severity), next(iter(kinds.values())))

@@ -65,6 +65,12 @@ class Meant(NamedTuple):
         return None
 
 
+def is_anothers(uid: int | None, euid: int) -> bool:
+    """Whether a daemon or a directory of user ``uid`` is another user's for ``euid``: neither root's nor one's own.
+    Whose it is has to be known."""
+    return uid not in {None, 0, euid}
+
+
 def may_signal(speaker: Speaker, uids: Collection[int]) -> bool:
     """Whether a claim of this daemon may lead to a signal to a process that has these user IDs: real, effective and
     saved, of each thread. One that is not known is not covered."""

@@ -20,8 +20,7 @@ from typing import Any, Final
 from mpstui.control.answer import STATUS, Answer
 from mpstui.control.binary import look
 from mpstui.control.channel import ControlChannel
-from mpstui.control.commandline import shown_program
-from mpstui.control.deadline import patience
+from mpstui.control.commandline import patience, shown_program
 from mpstui.control.mps import MpsControl
 from mpstui.control.protocol import protocol_of
 from mpstui.core.requests import ExitStatus, Progress

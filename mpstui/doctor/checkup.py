@@ -15,8 +15,7 @@ from typing import Final
 
 from mpstui.config import load_config
 from mpstui.control.binary import look
-from mpstui.control.commandline import PROGRAM, shown_program
-from mpstui.control.deadline import patience
+from mpstui.control.commandline import PROGRAM, patience, shown_program
 from mpstui.control.grammar import Clock
 from mpstui.control.protocol import protocol_of
 from mpstui.core.model import Snapshot

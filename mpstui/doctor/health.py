@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from mpstui.core.text import path_text, unprintable
-from mpstui.observe.discovery import Place, discover
+from mpstui.observe.discovery import Place, discover, named
 from mpstui.system.procfs import HiddenProcessError, read_stat
 from mpstui.system.trusted import UnreadableLogError, open_log
 
@@ -38,9 +38,8 @@ class Health(NamedTuple):
 def probe(pipe_dirs: Sequence[Path] = (), log_dirs: Sequence[Path] = ()) -> Health:
     """The worst of the daemons that were named, or of root's and one's own that run where none was. May block on a slow
     file system."""
-    named = bool(pipe_dirs or os.environ.get("CUDA_MPS_PIPE_DIRECTORY"))
     places = discover(pipe_dirs, log_dirs)
-    if not named:
+    if not named(pipe_dirs):
         # What a daemon that is gone has left behind is nobody's death, and anybody may run a daemon and write its log.
         places = tuple(p for p in places if p.state == "running" and p.uid in {0, os.geteuid()})
     found = [_of_place(place) for place in places]

@@ -364,7 +364,7 @@ def one_daemon_a_device(facts: Facts) -> Iterator[Finding]:
 
 
 def _finding(check: str, problem: Problem, snapshot: Snapshot) -> Finding:
-    verdict = _VERDICT[problem.severity]
+    verdict = "unknown" if problem.uid is not None else _VERDICT[problem.severity]  # another user's word is no trouble
     daemon = next((daemon for daemon in snapshot.daemons if path_text(daemon.pipe_dir) == problem.subject), None)
     if check == "watching" and daemon is not None and daemon.named_servers:
         return Finding(check, "ok", problem.subject, problem.text, codes=(problem.code,))  # nothing is to be mended

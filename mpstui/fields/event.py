@@ -62,6 +62,10 @@ PROBLEM: Final[Thing[Problem]] = Thing(
         Field("subject", "subject", TEXT, lambda p, v: p.subject),
         Field("text", "text", TEXT, lambda p, v: p.text),
         Field("remedy", "remedy", TEXT, lambda p, v: p.remedy),
+        Field(
+            "uid", "UID", INTEGER, lambda p, v: p.uid, null=True,
+            about="Of another user's daemon that user's, whose word it may be; null: of root's, one's own or the node.",
+        ),
     ),
 )  # fmt: skip
 

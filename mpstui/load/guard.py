@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from mpstui.control.deadline import patience
+from mpstui.control.commandline import patience
 from mpstui.load.runner import descendants, end_all
 from mpstui.system.parent import adopt_orphans
 

@@ -13,7 +13,7 @@ from types import TracebackType
 
 from mpstui.control.answer import Answer
 from mpstui.control.channel import ControlChannel
-from mpstui.control.deadline import patience
+from mpstui.control.commandline import patience
 from mpstui.control.mps import MpsControl
 from mpstui.core.text import error_text, printable
 from mpstui.load.guard import LOG, PIPE, READY

@@ -191,6 +191,18 @@ class DaemonWatcher:
             self._unreported |= self._fold_logs()
             self._session_stays()
 
+    async def give_up(self, seconds: float) -> None:
+        """Waits no longer for what has not been answered within so many ``seconds``; what was told by then holds."""
+        if (asking := self._asking) is None:
+            return
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        self._asking = None
+        text = (
+            f"The control daemon has not answered within {seconds:g} s; it is another user's, and was not waited for."
+        )
+        self._probed(Asked(Answer("", Outcome.BLOCKED, message=text)), self._clock())
+
     @property
     def told(self) -> bool:
         """Whether the logs tell who is there: they are believed and were read from the daemon's start on, or from

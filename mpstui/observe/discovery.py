@@ -612,6 +612,11 @@ class Place(NamedTuple):
     """The directory of the running daemon of protocol 3 that has this one for a server or a namespace of its."""
 
 
+def named(pipe_dirs: Sequence[Path], env: Mapping[str, str] = os.environ) -> bool:
+    """Whether :func:`discover` shows what somebody asked for, and not whatever there is."""
+    return bool(pipe_dirs or env.get("CUDA_MPS_PIPE_DIRECTORY"))
+
+
 def discover(
     pipe_dirs: Sequence[Path] = (),
     log_dirs: Sequence[Path] = (),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final, NamedTuple
 
 from mpstui.control.answer import Outcome
@@ -35,8 +36,8 @@ from mpstui.core.model import (
     StartFailures,
 )
 from mpstui.core.problems import KINDS, problem
-from mpstui.core.text import client_pids, format_size, moment_text, owner, path_text, printable
-from mpstui.core.trust import is_lying
+from mpstui.core.text import client_pids, format_size, listed, moment_text, owner, path_text, printable
+from mpstui.core.trust import is_anothers, is_lying
 from mpstui.core.v3 import DEFAULT
 from mpstui.observe.discovery import Place, how_to_start
 from mpstui.observe.sources import NvmlSample
@@ -46,8 +47,9 @@ from mpstui.system.procfs import ProcessFacts, user_name
 # Devices that more than one running daemon serves; pure.
 
 
-def shared_devices(daemons: Sequence[Daemon]) -> Iterator[Problem]:
-    """A problem for each device with clients of two daemons, or of one and within reach of another (fact 20)."""
+def shared_devices(daemons: Sequence[Daemon], euid: int = 0) -> Iterator[Problem]:
+    """A problem for each device with clients of two daemons, or of one and within reach of another (fact 20). Which
+    devices another user's daemon serves is that user's word."""
     serving: dict[str, list[Daemon]] = {}
     for daemon in daemons:
         if daemon.runs:
@@ -55,9 +57,13 @@ def shared_devices(daemons: Sequence[Daemon]) -> Iterator[Problem]:
                 serving.setdefault(uuid, []).append(daemon)
     for uuid, found in sorted(serving.items()):
         if len(found) > 1 and any(uuid in client.device_uuids for daemon in found for client in daemon.clients()):
-            places = ", ".join(path_text(daemon.pipe_dir) for daemon in found)
+            others = [daemon for daemon in found if is_anothers(daemon.uid, euid)]
+            whose = {id(daemon): f" of {owner(daemon.user, daemon.uid)}" for daemon in others}
+            places = ", ".join(f"{path_text(daemon.pipe_dir)}{whose.get(id(daemon), '')}" for daemon in found)
             text = f"{len(found)} daemons serve it ({places}); their clients do not run at the same time."
-            yield problem("warning", "shared_device", f"device {uuid}", text)
+            told = problem("warning", "shared_device", f"device {uuid}", text)
+            claimed = len(found) - len(others) < 2
+            yield replace(told, severity="info", uid=others[0].uid) if claimed else told
 
 
 # Who is hit by what went wrong: faults, lost servers, waiting users and processes outside MPS, as values; pure.
@@ -258,19 +264,24 @@ def condition_of(
     state: DaemonState,
     facts: Facts,
     known_at: float | None,
+    euid: int,
     *,
     ended: float | None = None,
     past: bool = False,
 ) -> Condition:
     """``known_at``: when the daemon last answered; the detail then says from what time the rest of the screen is.
+    ``euid``: who looks.
     ``ended``: when the last daemon there ended, where none has started since.
     ``past``: nobody can be asked, so that the logs' word has to do; it leads to nothing."""
     found = _condition_of(place, probe, state, facts, known_at, ended, past)
-    if place is None or place.state != "running" or past:
+    uid = place.uid if place is not None and place.state == "running" and not past else None
+    if uid is None or not is_anothers(uid, euid) or found.cause not in _ON_ITS_OWN_WORD:
         return found
-    if place.uid in {None, 0, os.geteuid()} or found.cause not in _ON_ITS_OWN_WORD:
-        return found
-    return replace(found, remedy=f"The daemon belongs to {user_name(place.uid)}: leave it to its owner.")
+    return replace(found, remedy=_to_its_owner(user_name(uid), uid))
+
+
+def _to_its_owner(user: str | None, uid: int | None) -> str:
+    return f"The daemon belongs to {owner(user, uid)}: leave it to its owner."
 
 
 _ON_ITS_OWN_WORD: Final = frozenset({"silent", "terminated_twice", "quitting", "gone"})
@@ -360,18 +371,22 @@ def find_problems(
     outside: Sequence[OutsideClient] = (),
     of_daemon: Callable[[Daemon], Iterable[Problem]] | None = None,
     more: Iterable[Problem] = (),
+    euid: int = 0,
 ) -> tuple[Problem, ...]:
-    """All problems, the worst first. ``of_daemon`` stands in for :func:`problems_of`, for whoever keeps its answers."""
+    """All problems, the worst first and those of other users' daemons last. ``of_daemon`` stands in for
+    :func:`problems_of`, for whoever keeps its answers. ``euid``: who looks."""
     found: list[Problem] = [*more]
+    of_others: list[Problem] = []
     for daemon in daemons:
-        found += (of_daemon or problems_of)(daemon)
-    found += _of_devices(devices)
+        theirs = is_anothers(daemon.uid, euid)
+        (of_others if theirs else found).extend((of_daemon or partial(problems_of, euid=euid))(daemon))
+    found += _of_devices(devices, [daemon for daemon in daemons if is_anothers(daemon.uid, euid)])
     found += _of_outside(outside)
-    found += shared_devices(daemons)
+    found += shared_devices(daemons, euid)
     if nvml_detail:
         found.append(problem("warning", "nvml", "NVML", nvml_detail[0].upper() + nvml_detail[1:]))
     order = {"error": 0, "warning": 1, "info": 2}
-    return tuple(sorted(found, key=lambda problem: order[problem.severity]))
+    return tuple(sorted([*found, *of_others], key=lambda problem: order[problem.severity]))
 
 
 def idle_clients(daemons: Sequence[Daemon], after: float, now: float) -> Iterable[Problem]:
@@ -388,17 +403,35 @@ def idle_clients(daemons: Sequence[Daemon], after: float, now: float) -> Iterabl
         yield problem("info", "idle", f"client {client.pid}", text)
 
 
-def problems_of(daemon: Daemon) -> Iterable[Problem]:
-    """What an admin should know of a daemon, its servers and its clients. Where it lies, nothing is advised on its word
-    about its clients: nobody is to end a process, or to ask for it, because of what a liar says."""
+def problems_of(daemon: Daemon, euid: int = 0) -> Iterable[Problem]:
+    """What an admin should know of a daemon, its servers and its clients; ``euid``: who looks. Where it lies, nothing
+    is advised on its word about its clients: nobody is to end a process, or to ask for it, because of what a liar
+    says. Of another user's daemon whatever is told is that user's: it names whose it is, and is nothing that is wrong
+    with the node."""
     found = list(_all_of(daemon))
     lies = any(each.code == "daemon_lies" for each in found)
-    return [replace(each, remedy=_OF_A_LIAR) if lies and each.code in _ON_ITS_WORD else each for each in found]
+    anothers = is_anothers(daemon.uid, euid) and not daemon.simulated
+    if anothers:
+        found = [_claimed(each, daemon) for each in found]
+    if not lies and not anothers:
+        return found
+    remedy = _OF_A_LIAR if lies else _to_its_owner(daemon.user, daemon.uid)
+    return [replace(each, remedy=remedy) if each.code in _ON_ITS_WORD else each for each in found]
+
+
+def _claimed(found: Problem, daemon: Daemon) -> Problem:
+    """The same as another user's daemon has it: anybody starts one and has it say what he likes."""
+    text = found.text
+    if daemon.runs and found.code != "daemon_lies":  # that one names the owner, as the place without a daemon does
+        says = " says" if found.code in _SAID else ""
+        text = f"{owner(daemon.user, daemon.uid)}'s daemon{says}: {text}"
+    return replace(found, severity="info", text=text, uid=daemon.uid)
 
 
 _OF_A_LIAR: Final = "Believe nothing of what it says."
-_ON_ITS_WORD: Final = frozenset({"fault", "lost", "terminated", "pending", "outdated", "bridge", "daemon_blocked"})
-"""Problems drawn from what a daemon says of its clients, whose remedies are about them."""
+_SAID: Final = frozenset({"fault", "lost", "terminated", "pending", "outdated", "bridge", "server_start"})
+"""Problems drawn from what a daemon says of its clients and servers, whose remedies are about them."""
+_ON_ITS_WORD: Final = _SAID | {"daemon_blocked"}
 
 
 def _all_of(daemon: Daemon) -> Iterable[Problem]:
@@ -645,13 +678,21 @@ def _of_server(server: Server, daemon: Daemon) -> Iterable[Problem]:
         yield problem("info", "outdated", subject, text)
 
 
-def _of_devices(devices: Sequence[Device]) -> Iterable[Problem]:
+def _of_devices(devices: Sequence[Device], of_others: Sequence[Daemon]) -> Iterable[Problem]:
+    """``of_others``: daemons of other users, whose word it is which contexts they have."""
     for device in devices:
         used, limit = device.contexts, device.context_limit
         if used is None or limit is None or used < _NEARLY * limit:
             continue
         subject = f"device {device.index if device.index is not None else device.uuid}"
-        if device.context_daemons > 1:
+        claims = [daemon for daemon in of_others if daemon.contexts_on(device.uuid)]
+        claimed = sum(daemon.contexts_on(device.uuid) for daemon in claims)
+        if claimed and used - claimed < _NEARLY * limit:
+            whose = listed(list(dict.fromkeys(owner(daemon.user, daemon.uid) for daemon in claims)), 8)
+            text = f"It holds {used} contexts, {claimed} of them by the word of daemons of {whose}."
+            told = problem("warning", "device_nearly_full", subject, text)
+            yield replace(told, severity="info", uid=claims[0].uid)
+        elif device.context_daemons > 1:
             text = f"It holds {used} contexts of {device.context_daemons} daemons"
             text = f"{text}; whether {limit} is the limit of each or of all together is not known."
             yield problem("warning", "device_nearly_full", subject, text)

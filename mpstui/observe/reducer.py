@@ -38,7 +38,7 @@ from mpstui.core.model import (
     Source,
 )
 from mpstui.core.partition import SmShare, sm_share
-from mpstui.core.trust import ANOTHER_NAMESPACE, NOT_PROVED, Speaker, same_namespace
+from mpstui.core.trust import ANOTHER_NAMESPACE, NOT_PROVED, Speaker, is_anothers, same_namespace
 from mpstui.core.v3 import DEFAULT, V3Node
 from mpstui.core.xid import Xid
 from mpstui.observe.discovery import Place
@@ -272,6 +272,11 @@ class NodeState:
         self._activity: Mapping[ProcessKey, Activity] | None = None
         self._idle_after: float | None = None
 
+    def is_anothers(self, pipe_dir: Path) -> bool:
+        """Whether the place is another user's: neither root's nor that of whoever looks."""
+        place = self.watch(pipe_dir).place
+        return place is not None and is_anothers(place.uid, self._euid)
+
     @contextmanager
     def untold(self) -> Iterator[None]:
         """For readings of what was before: thousands of them, of which the state that they come to says enough."""
@@ -327,7 +332,7 @@ class NodeState:
             if watched.state.multiuser != place.multiuser:
                 watched.state.multiuser = place.multiuser
                 watched.state.changes += 1
-            foreign = place.daemon is not None and place.uid not in {None, 0, self._euid}
+            foreign = place.daemon is not None and self.is_anothers(place.pipe_dir)
             self._events.hear(place.pipe_dir, place.uid if foreign else None)
             old = (before.state, before.daemon) if before else None
             if old == (place.state, place.daemon):
@@ -713,10 +718,10 @@ class NodeState:
         time: float,
     ) -> tuple[Problem, ...]:
         idle = () if self._idle_after is None else idle_clients(daemons, self._idle_after, time)
-        return find_problems(daemons, devices, nvml, outside, self._problems, idle)
+        return find_problems(daemons, devices, nvml, outside, self._problems, idle, self._euid)
 
     def _problems(self, daemon: Daemon) -> tuple[Problem, ...]:
-        return self.watched[daemon.pipe_dir].problems.get((daemon,), lambda: tuple(problems_of(daemon)))
+        return self.watched[daemon.pipe_dir].problems.get((daemon,), lambda: tuple(problems_of(daemon, self._euid)))
 
     def ordinals_unasked(self, pipe_dir: Path) -> dict[str, str]:
         """The daemon's ordinals, as far as they are known without asking it: the node's only device, where it is not
@@ -829,7 +834,9 @@ class NodeState:
         known = self._facts_of(watched)
         self._tell_who(pipe_dir, watched, known, time)
         ended = self._events.ended(pipe_dir) if place is None or place.state != "running" else None
-        found = condition_of(place, watched.probe, state, known, watched.answered_at, ended=ended, past=watched.past)
+        found = condition_of(
+            place, watched.probe, state, known, watched.answered_at, self._euid, ended=ended, past=watched.past
+        )
         defaults = state.defaults
         uuids = frozenset(devices) | frozenset(state.ordinals.values())
         watched.partitions = whole_uuids(state.partitions, uuids) if state.partitions is not None else None

@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mpstui.control.channel import ControlChannel
+from mpstui.control.commandline import patience
 from mpstui.control.mps import MpsControl
 from mpstui.core.model import Snapshot
 from mpstui.core.text import error_text
 from mpstui.core.xid import Xid
 from mpstui.observe.daemon import Clock, DaemonWatcher
 from mpstui.observe.devices import XidWatch
-from mpstui.observe.discovery import Place, discover, steady_speaker
+from mpstui.observe.discovery import Place, discover, named, steady_speaker
 from mpstui.observe.logs import Wakeups, Watcher, open_watcher
 from mpstui.observe.poll import Need, Reconciler, Schedule
 from mpstui.observe.reducer import Listener, NodeState
@@ -53,6 +54,9 @@ UNSEEN = 30.0
 CLAIMS = 10.0
 """Seconds between two looks through /proc for the processes of clients in other PID namespaces, while they stay the
 same."""
+OTHERS_PATIENCE = 1.0
+"""Seconds that one complete reading waits for another user's daemon that nobody named; a command usually takes 2 to
+5 ms (fact 1)."""
 TOGETHER = 0.05
 """Seconds that NVML and /proc wait for each other: one snapshot tells of both, and the screen is painted once."""
 DAEMON_CHANGED = frozenset(("daemon_started", "daemon_exited"))
@@ -325,15 +329,26 @@ class NodeWatcher:
         sample = asyncio.get_running_loop().create_task(self._read_sample(rates))
         await self._discover()
         watchers = self._watchers.values()
-        asking = (watcher.ask_everything() if need is None else watcher.ask_for(need) for watcher in watchers)
-        await asyncio.gather(*asking)
+        await asyncio.gather(*(self._ask(watcher, need) for watcher in watchers))
         await asyncio.wait([sample], timeout=self._patience + 1)
         sample.cancel()
         await self._read_facts()
         if need is not None and need.clients and self._node.unproved():
-            await asyncio.gather(*(watcher.ask_everything() for watcher in watchers))  # ``ps`` tells the namespace
+            await asyncio.gather(*(self._ask(watcher, None) for watcher in watchers))  # ``ps`` tells the namespace
             await self._read_facts()
         return self._emit()
+
+    async def _ask(self, watcher: DaemonWatcher, need: Need | None) -> None:
+        """A complete reading of one daemon, or of what ``need`` names. Whoever likes starts daemons that answer late or
+        never: nobody who did not name one of another user's waits long for it."""
+        asking = watcher.ask_everything() if need is None else watcher.ask_for(need)
+        if named(self._pipe_dirs) or not self._node.is_anothers(watcher.pipe_dir):
+            await asking
+            return
+        task, limit = asyncio.get_running_loop().create_task(asking), patience(OTHERS_PATIENCE)
+        if not (await asyncio.wait([task], timeout=limit))[0]:
+            await watcher.give_up(limit)
+        await task
 
     async def _watch(self) -> None:
         told = True

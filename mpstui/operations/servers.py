@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from mpstui.control.answer import Outcome
-from mpstui.control.deadline import patience
+from mpstui.control.commandline import patience
 from mpstui.core.cells import client_line, told_to_end
 from mpstui.core.model import Client, Daemon, ProcessKey, Server, Snapshot
 from mpstui.core.text import owner, plural

@@ -45,13 +45,15 @@ def test_a_link_of_a_strangers_in_a_shared_directory_of_roots(crowd: Path, stran
     assert "nvidia-cuda-mps-control -d" not in done.stdout + done.stderr
 
 
+@pytest.mark.usefixtures("usual_deadline")
 def test_a_silent_daemon_of_a_strangers_does_not_advise_an_end(stranger: Stranger) -> None:
     lying_daemon(stranger, stranger.home / "p", clients=[], deaf=True)
     done = mpstui("status", "--pipe-dir", stranger.home / "p")
     assert "ending the client that it waits for" not in done.stdout + done.stderr
-    assert f"The daemon belongs to {user_name(stranger.uid)}: leave it to its owner" in done.stdout
+    assert f"The daemon belongs to UID {stranger.uid}: leave it to its owner" in done.stdout
 
 
+@pytest.mark.usefixtures("usual_deadline")
 def test_a_silent_daemon_of_a_strangers_does_not_fail_roots_status(stranger: Stranger, roots: Stranger) -> None:
     lying_daemon(roots, roots.home / "p", clients=[], server=os.getpid())
     lying_daemon(stranger, stranger.home / "p", clients=[], deaf=True)
@@ -59,3 +61,20 @@ def test_a_silent_daemon_of_a_strangers_does_not_fail_roots_status(stranger: Str
     healths = {d["pipe_dir"]: d["health"] for d in json.loads(done.stdout)["daemons"]}
     assert healths[str(roots.home / "p")] == "ok"
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.usefixtures("usual_deadline")
+def test_a_strangers_fault_is_the_strangers_and_nothing_wrong_with_roots_node(
+    stranger: Stranger, roots: Stranger
+) -> None:
+    server = stranger.start("sleep", "600").pid
+    lying_daemon(roots, roots.home / "p", clients=[], server=os.getpid())
+    lying_daemon(stranger, stranger.home / "p", clients=[], server=server, status="FAULT")
+    told = json.loads(mpstui("status", "--json", CUDA_MPS_PIPE_DIRECTORY="").stdout)["problems"]
+    (fault,) = [each for each in told if each["subject"] == f"server {server}"]
+    assert fault["text"].startswith(f"UID {stranger.uid}'s daemon says: A fatal GPU fault")
+    assert (fault["severity"], fault["uid"]) == ("info", stranger.uid)
+    assert fault["remedy"] == f"The daemon belongs to UID {stranger.uid}: leave it to its owner."
+    found = json.loads(mpstui("doctor", "--json", CUDA_MPS_PIPE_DIRECTORY="").stdout)["findings"]
+    verdicts = [each["verdict"] for each in found if each["subject"] == fault["subject"] and each["check"] == "faults"]
+    assert verdicts == ["unknown"]

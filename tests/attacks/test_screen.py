@@ -99,7 +99,7 @@ def test_a_silent_daemon_of_a_strangers_accuses_in_vain(
     with screen(pipe_dir) as terminal:
         why = f"client {victim.pid} is not proved to be a PID of this namespace"
         if deaf_from == "later":  # whose process it is has been seen by then
-            says(terminal, "⁴Clients 1", f"names process {victim.pid} of {name} as its client")
+            says(terminal, "⁴Clients 1", f"client {victim.pid} ({name}) connected")
             stranger.run("touch", pipe_dir / "deaf")
             why = f"process {victim.pid} belongs to {name}, and a daemon of {stranger.uid} is trusted for"
         logs.terminate(60)

@@ -8,7 +8,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 from mpstui.control.channel import ControlChannel
-from mpstui.control.deadline import patience
+from mpstui.control.commandline import patience
 from mpstui.control.mps import MpsControl
 from mpstui.core.model import Daemon, Snapshot
 from mpstui.core.trust import Speaker

@@ -329,6 +329,8 @@ def test_problems_of_the_status_are_findings_in_the_same_words():
     found = {f.check: f for f in sharing.from_status(facts(problems=(problem,)))}
     assert found["contexts"] == Finding("contexts", "error", "device 0", problem.text, problem.remedy, ("device_full",))
     assert found["outside"].verdict == "ok"
+    claim = replace(problem, severity="info", uid=2001)
+    assert [f.verdict for f in sharing.from_status(facts(problems=(claim,))) if f.check == "contexts"] == ["unknown"]
 
 
 def test_every_problem_of_the_status_is_a_check_or_is_left_out_with_a_reason():

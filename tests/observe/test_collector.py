@@ -14,12 +14,14 @@ import pytest
 from mpstui.control.answer import Answer, Outcome
 from mpstui.control.wire import PsRow, QueriedDevice
 from mpstui.core.model import ProcessKey
+from mpstui.core.text import owner
 from mpstui.core.v3 import V3Node
 from mpstui.observe import watcher as watcher_module
+from mpstui.observe.discovery import Place
 from mpstui.observe.logs import CONTROL_BYTES, Wakeups
 from mpstui.observe.poll import Need
 from mpstui.observe.sources import BlockingCalls
-from tests.observe.fakes import UUID, AtOnce, FakeNvml, Node
+from tests.observe.fakes import UUID, AtOnce, FakeControl, FakeNvml, Node
 
 
 @pytest.fixture
@@ -398,6 +400,26 @@ async def test_once_reads_everything(tmp_path):
     assert (client.pid, client.user, client.active_thread_percentage) == (643, "alice", 100.0)
     assert daemon.default_active_thread_percentage == 100.0
     assert snapshot.devices[0].contexts == 1
+
+
+async def test_nobody_waits_long_for_a_daemon_of_anothers_that_nobody_named(tmp_path, monkeypatch):
+    """A deaf one made root's status take five to eight seconds."""
+    for name in ("CUDA_MPS_PIPE_DIRECTORY", "MPSTUI_CONTROL_DEADLINE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(watcher_module, "OTHERS_PATIENCE", 0.0)
+    node, deaf = Node(tmp_path), FakeControl()
+    deaf.ask_all = lambda *asked: asyncio.get_running_loop().create_future()
+    node.places = (node.place, Place(tmp_path / "his", "running", None, ProcessKey(7, 1), uid=os.geteuid() + 2001))
+    node.collector._make_control = lambda path: node.control if path == tmp_path else deaf
+    node.collector._pipe_dirs = ()
+    mine, his = (await node.collector.once()).daemons
+    assert (mine.health, mine.default_active_thread_percentage) == ("ok", 100.0)
+    assert (his.health, his.remedy) == (
+        "blocked",
+        f"The daemon belongs to {owner(None, his.uid)}: leave it to its owner.",
+    )
+    assert "another user's" in his.health_detail
+    await node.collector.stop()
 
 
 async def test_once_of_a_held_daemon_says_so(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +21,7 @@ from mpstui.core import condition
 from mpstui.core.limits import counted
 from mpstui.core.model import (
     Client,
+    Context,
     Daemon,
     Device,
     Event,
@@ -30,6 +32,7 @@ from mpstui.core.model import (
     ServerFault,
     SessionHolder,
 )
+from mpstui.core.text import path_text
 from mpstui.core.trust import Speaker
 from mpstui.observe import reducer
 from mpstui.observe.discovery import Place
@@ -40,6 +43,7 @@ from mpstui.system.procfs import ProcessFacts
 from tests.observe.replay import DATA, PIPE, at, events, fold, lines, running, shot
 from tests.observe.test_logparse import control
 
+OTHER = Path("/tmp/other")
 UUID = "GPU-c6233a33-3507-69ef-fed3-0090a2cbc745"
 COMMANDS = {kind: lines(DATA / f"h100/commands-{kind}.log") for kind in ("control", "server")}
 FAULTS = {kind: lines(DATA / f"h100/faults-{kind}.log") for kind in ("control", "server")}
@@ -245,6 +249,32 @@ def test_nobody_is_to_end_a_process_on_the_word_of_a_daemon_that_lies(uid):
     assert ("daemon_lies" in told) == (uid != 2001)
     believed = {told[code] != "Believe nothing of what it says." for code in about}
     assert believed == {uid == 2001}
+
+
+def others_claims(uid):
+    """What a daemon of this user has to say of its server, beside a daemon of root's with something small."""
+    whole = tuple(Context(id_, "GPU-c") for id_ in range(46))
+    server = Server(ProcessKey(7, 1), status="FAULT", clients=(Client(ProcessKey(8, 1), 7, contexts=whole),))
+    known = {"condition": condition.ok(), "watch": "logs", "ordinals": {"0": "GPU-c"}}
+    claims = Daemon(PIPE, uid=uid, servers=(server,), **known)
+    outdated = Client(ProcessKey(9, 1), 6, outdated_limits=True)
+    roots = Daemon(OTHER, uid=0, servers=(Server(ProcessKey(6, 1), clients=(outdated,)),), **known)
+    return find_problems([claims, roots], [Device("GPU-c", 0, contexts=46)], None, euid=0)
+
+
+def test_what_anothers_daemon_says_is_that_users_and_comes_behind_all_that_is_the_nodes():
+    found = others_claims(2001)
+    assert [(p.code, p.severity, p.uid) for p in found] == [
+        ("outdated", "info", None),
+        ("device_nearly_full", "info", 2001),
+        ("shared_device", "info", 2001),
+        ("fault", "info", 2001),
+    ]
+    assert found[1].text == "It holds 46 contexts, 46 of them by the word of daemons of UID 2001."
+    assert found[2].text.startswith(f"2 daemons serve it ({path_text(PIPE)} of UID 2001, {path_text(OTHER)});")
+    assert found[3].text.startswith("UID 2001's daemon says: A fatal GPU fault")
+    assert found[3].remedy == "The daemon belongs to UID 2001: leave it to its owner."
+    assert [p.severity for p in others_claims(0)] == ["error", "warning", "warning", "info"]
 
 
 def test_many_that_wait_for_the_same_server_are_one_warning():
