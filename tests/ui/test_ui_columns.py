@@ -6,7 +6,7 @@ import pytest
 
 from mpstui.fields import CLIENT, possible_columns
 
-from .screen import make_app, text_of
+from .screen import make_app, text_of, until
 from .snapshots import one_daemon
 from .test_ui_states import Memory
 
@@ -123,8 +123,9 @@ async def test_the_cursor_of_the_columns_stays_and_widths_that_there_is_no_room_
         assert app.overview.clients.laid_out()["command"] == 4, "the others have what it does not want"
         await pilot.resize_terminal(200, 24)
         await pilot.pause()
-        assert (room := app.overview.clients.laid_out()["command"]) > 40
-        assert f"4, and what is left: {room} here" in text_of(app)
+        await until(pilot, lambda: app.overview.clients.laid_out()["command"] > 40)
+        room = app.overview.clients.laid_out()["command"]
+        await until(pilot, lambda: f"4, and what is left: {room} here" in text_of(app))
         await pilot.press("G", "plus")
         assert "is hidden and has no width to change" in [n.message for n in app._notifications][-1]
 
