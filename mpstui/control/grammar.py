@@ -653,7 +653,7 @@ class _Fault:
     def event(self) -> Event:
         """Without a ``pid``: whom the log names is not who it was (fact 36), and after a trap it names nobody (37)."""
         values = {
-            "named": " ".join(map(str, self.named)),
+            "named": " ".join(map(str, sorted(self.named))),
             "clients": " ".join(map(str, self.lost)),
             "contexts": " ".join(self.contexts),
         }
@@ -664,8 +664,9 @@ class _Fault:
 
     @property
     def lost(self) -> list[int]:
-        """Whom it takes, those that the log names first. Whom it only names is none of them, unless it lists nobody."""
-        return sorted(self.clients, key=lambda pid: pid not in self.named) or self.named
+        """Whom it takes, by PID: an order by whom the log names would accuse. Whom it only names is none of them,
+        unless it lists nobody."""
+        return sorted(self.clients or self.named)
 
     def _told(self) -> str:
         where = f" on {nouns(len(self.devices), 'device')} {listed(self.devices)}" if self.devices else ""
@@ -673,7 +674,7 @@ class _Fault:
         if self.lost:
             text += f"; {_whom(self.lost)} lost"
         if self.named:
-            return f"{text}; server.log names {_whom(self.named)}, which is not proof"
+            return f"{text}; server.log names {_whom(sorted(self.named))}, which is not proof"
         return f"{text}; server.log names no client"
 
 

@@ -277,22 +277,28 @@ class MpsControl:
                 return answer
 
     async def _unless_starting(self, answer: Answer[T], server: int) -> Answer[T]:
-        """The answer; STARTING where it is empty because the server is starting (fact 45).
+        """The answer; STARTING where it is empty because the server is starting, or was until now (fact 45).
 
-        A driver without ``get_server_status`` tells by the percentage, which is empty only then.
+        A driver without ``get_server_status`` tells by the percentage, which is empty only then. Of a server that is
+        ACTIVE nothing is known to make it empty.
         """
         if answer.exit_status != 0 or answer.stdout.strip() or answer.outcome not in {Outcome.OK, Outcome.UNREADABLE}:
             return answer
         status = await self.get_server_status(server)
-        starting = status.value == STARTING
-        if answer.outcome is Outcome.UNREADABLE:  # a percentage; ACTIVE: it has become ready since
-            starting = starting or status.value == "ACTIVE" or status.outcome is Outcome.REFUSED
-        elif status.outcome is Outcome.REFUSED:
+        ready, unknown = status.value == "ACTIVE", status.outcome is Outcome.REFUSED
+        percentage, text = answer.outcome is Outcome.UNREADABLE, f"Server {server} is starting; try again."
+        if (ready and percentage) or (unknown and not percentage):
             again = await self.channel.run(f"get_active_thread_percentage {server}")
-            starting = again.exit_status == 0 and not again.stdout.strip() and again.failure is None
-        if not starting:
+            empty = not again.stdout.strip()
+            if again.exit_status != 0 or again.failure is not None or (unknown and not empty):
+                return answer
+            if ready and empty:
+                message = f"The daemon says that server {server} is ACTIVE, and tells nothing of it when asked."
+                return replace(answer, message=message)
+            text = text if unknown else f"Server {server} was starting and is ACTIVE now; try again."
+        elif status.value != STARTING and not unknown:
             return answer
-        return replace(answer, outcome=Outcome.STARTING, value=None, message=f"Server {server} is starting; try again.")
+        return replace(answer, outcome=Outcome.STARTING, value=None, message=text)
 
     async def ask_all(self, *asked: Question[Any]) -> tuple[Answer[Any], ...]:
         """The answers to several questions, put in one session; in one for each where the answers cannot be told apart.

@@ -571,7 +571,7 @@ def _fatal_fault(state: DaemonState, event: Event, now: float) -> list[Event]:
     if (known := server.fault) is not None:  # another one while the first lasts
         affected |= known.affected
         begun, refused, hit = known.time, known.refused, hit | known.hit
-        named = tuple(dict.fromkeys((*known.named, *named)))
+        named = tuple(sorted({*known.named, *named}))
         devices = tuple(dict.fromkeys((*known.devices, *devices)))
         suspects = tuple(sorted({*known.suspects, *suspects}))
     lately = ((pid, when) for pid, (when, _) in server.departed.items())

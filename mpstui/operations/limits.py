@@ -39,6 +39,9 @@ T = TypeVar("T")
 _PERCENTAGE = pattern(r"[0-9]{1,3}(\.[0-9]{1,6})?")
 SMALL_LIMIT: Final = 1 << 30
 """A context alone took 518 MiB on an H100 (fact 9) and counts against the limit (fact 25)."""
+LEAST_LIMIT: Final = 58 << 20
+"""What a context on 8 SMs of an H100 took of a limit, the least that was measured (fact 23): under less no client
+starts, as none did under 512M with a context on all SMs (fact 43)."""
 SMALL: Final = "a CUDA context counts against the limit, and one alone took 518 MiB on an H100"
 NO_EFFECT: Final = (
     "percentages have no effect on a daemon with static partitions: a client gets the SMs of its partition"
@@ -301,6 +304,7 @@ class SetPinnedMemLimit(SetLimit["int | None"]):
             raise Refused(f"the daemon has no device {ordinal}: the node has {count}, from 0 on", ExitStatus.USAGE)
         if value is None:
             return f"none on device {ordinal}"
+        beyond(value, snapshot.devices)
         device = snapshot.device(daemon.ordinals.get(ordinal, ""))
         of = f" of {format_size(device.memory_total)}" if device and device.memory_total else ""
         return f"{format_size(value)}{of} a client on device {ordinal}"
@@ -313,7 +317,9 @@ class SetPinnedMemLimit(SetLimit["int | None"]):
             how = "as the daemon counts, after its own CUDA_VISIBLE_DEVICES"
             yield f"device {ordinal} is {how}: which GPU that is cannot be asked"
         device = snapshot.device(daemon.ordinals.get(ordinal, ""))
-        if device and device.memory_total and value > device.memory_total:
+        if (none := beyond(value, snapshot.devices)) is not None:
+            yield none
+        elif device and device.memory_total and value > device.memory_total:
             yield f"more than the device has: {format_size(device.memory_total)}"
         if value < SMALL_LIMIT:
             yield SMALL
@@ -414,7 +420,32 @@ def parse_memory(text: str) -> int | None:
     if own is None or own[-1] not in "MG":
         what = size_hint(text) or "a whole number above 0 with M or G is needed, as 900M or 10G; or none"
         raise Refused(f"{text or 'nothing'!r} is no memory limit: {what}", ExitStatus.USAGE)
-    return typed_size(own)
+    size = typed_size(own)
+    check_least(size)
+    return size
+
+
+def check_least(size: int | None) -> None:
+    """Raises Refused for a limit in bytes under which no client can start."""
+    if size is not None and size < LEAST_LIMIT:
+        text = f"a CUDA context alone takes {format_size(LEAST_LIMIT)} and more, and 518 MiB on all SMs of an H100"
+        raise Refused(f"under {format_size(size)} no client starts: {text}", ExitStatus.USAGE)
+
+
+def beyond(size: int, devices: Iterable[Device]) -> str | None:
+    """Why a limit of ``size`` bytes limits nobody; None where it limits, and where the devices' memory is not known.
+
+    It goes by a client's own number of a device (fact 35), so that any of them may be meant. Raises Refused for more
+    than twice what the largest one has: 80G of a device that is sold as one of 80 GB is written for all of it, 800G by
+    a slip of the hand.
+    """
+    most = max((device.memory_total or 0 for device in devices), default=0)
+    if not most or size <= most:
+        return None
+    text = f"more than any device has: {format_size(most)}"
+    if size > 2 * most:
+        raise Refused(f"{format_size(size)} is {text}; none takes the limit away", ExitStatus.USAGE)
+    return text
 
 
 def memory_text(size: int | None) -> str:

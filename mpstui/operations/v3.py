@@ -21,7 +21,6 @@ from mpstui.core.text import (
     UNKNOWN,
     device_keys,
     format_percentage,
-    format_size,
     listed,
     mps_size,
     path_text,
@@ -33,7 +32,7 @@ from mpstui.core.text import (
 from mpstui.core.v3 import DEFAULT, FEATURES, Namespace, V3Node, V3Partition, V3Server
 from mpstui.observe.poll import Need
 from mpstui.operations.check import Refused, parse_uid
-from mpstui.operations.limits import SMALL, SMALL_LIMIT
+from mpstui.operations.limits import SMALL, SMALL_LIMIT, beyond, check_least
 from mpstui.operations.operation import Operation, Work, refused_result
 from mpstui.operations.types import STATUS, Argument, Danger, ExitStatus, Preview, Request, Result, Verb
 
@@ -72,6 +71,7 @@ def limits_asked(request: Request) -> list[str]:
     if size is not None and (own is None or own[-1] not in "KMG"):
         what = size_hint(size) or "a whole number above 0 with K, M or G is needed, as 900M or 10G"
         raise Refused(f"“{printable(size, 40)}” is no memory limit: {what}", ExitStatus.USAGE)
+    check_least(typed_size(own or ""))
     if priority not in {None, "0", "1"}:
         raise Refused(f"“{printable(priority, 40)}” is no priority: 0 or 1 is needed", ExitStatus.USAGE)
     given = zip(_LIMITS, (share, own, priority), strict=True)
@@ -81,9 +81,8 @@ def limits_asked(request: Request) -> list[str]:
 def _of_size(request: Request, snapshot: Snapshot) -> Iterator[str]:
     """What a memory limit comes to that is taken and is hardly meant."""
     size = typed_size(request.setting(_LIMITS[1]) or "")
-    most = max((device.memory_total or 0 for device in snapshot.devices), default=0)
-    if size and 0 < most < size:
-        yield f"more than any device has: {format_size(most)}"
+    if size and (none := beyond(size, snapshot.devices)) is not None:
+        yield none
     if size and size < SMALL_LIMIT:
         yield SMALL
 

@@ -80,7 +80,7 @@ def test_a_new_limit_tells_what_it_comes_to_and_what_is_odd_about_it(node: SimNo
     assert "new value   0.1 %" in told.err
     assert "less than the smallest share" in told.err
     assert f"server {server} keeps its own:" in told.out
-    told = mpstui("set", "pinned-mem-limit", "1M", "--device", "0", *at)
+    told = mpstui("set", "pinned-mem-limit", "100M", "--device", "0", *at)
     assert "a CUDA context counts against the limit" in told.err
     assert mpstui("set", "pinned-mem-limit", "none", "--device", "0", *at).status == 0
     assert mpstui("set", "active-thread-percentage", "100", *at).status == 0

@@ -87,6 +87,27 @@ async def test_of_a_driver_without_a_status_the_percentage_tells_whether_a_memor
     assert [answer.outcome for answer in answers] == [outcome, outcome]
 
 
+@pytest.mark.parametrize(
+    ("again", "outcome", "said"),
+    [
+        ("echo 25.0", Outcome.STARTING, "was starting and is ACTIVE now"),
+        (":", Outcome.UNREADABLE, "is ACTIVE, and tells"),
+    ],
+)
+async def test_of_a_server_that_is_active_it_is_not_said_that_it_is_starting(
+    tmp_path: Path, script: Script, again: str, outcome: Outcome, said: str
+) -> None:
+    """Empty it is only while it starts (fact 45): it has become ready since, or this is no answer that is known."""
+    asked = tmp_path / "asked"
+    text = f"""while read -r line; do case "$line" in
+    get_server_status*) echo ACTIVE; touch {asked};;
+    get_default_active*) echo 100.0;; get_active*) if [ -e {asked} ]; then {again}; fi;;
+    esac; done"""
+    answer = await MpsControl(channel(tmp_path, script(text))).get_active_thread_percentage(SERVER)
+    assert answer.outcome is outcome
+    assert said in answer.message
+
+
 async def test_a_daemon_that_is_gone_is_the_answer_to_all(tmp_path: Path, script: Script) -> None:
     one = channel(tmp_path, script("cat >/dev/null; echo Cannot find MPS control daemon process >&2; exit 1"))
     sent, read = await MpsControl(one).change(

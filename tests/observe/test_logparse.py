@@ -187,6 +187,8 @@ def test_whom_the_log_names_is_told_as_no_proof():
     assert [found[0].values["named"] == str(who) for who, found in told] == [False, False, False, False, True, False]
     for _, (event,) in told:
         assert event.pid is None
+        lost = list(map(int, event.values["clients"].split()))
+        assert lost == sorted(lost), "an order by whom the log names would accuse"
         assert event.detail.endswith(f"server.log names client {event.values['named']}, which is not proof")
 
 

@@ -163,10 +163,26 @@ def test_a_memory_limit_that_nobody_has_read_is_not_none() -> None:
 
 
 def test_a_memory_limit_that_cannot_help_is_warned_of() -> None:
-    too_much = preview(Request("set_pinned_mem_limit", PIPE, "200G", 634, "0"), node())
+    too_much = preview(Request("set_pinned_mem_limit", PIPE, "100G", 634, "0"), node())
     too_little = preview(Request("set_pinned_mem_limit", PIPE, "256M", 634, "0"), node())
-    assert "more than the device has" in too_much.warnings[0]
+    assert "more than any device has" in too_much.warnings[0]
     assert "context counts against the limit" in too_little.warnings[0]
+
+
+@pytest.mark.parametrize("scope", [634, None])
+@pytest.mark.parametrize(
+    ("limit", "why"),
+    [
+        ("1M", "under 1.0 MiB no client starts: a CUDA context alone takes 58.0 MiB and more"),
+        ("57M", "under 57.0 MiB no client starts"),
+        ("160G", "160 GiB is more than any device has: 79.6 GiB; none takes the limit away"),
+    ],
+)
+def test_a_memory_limit_that_cannot_be_meant_is_refused(limit: str, why: str, scope: int | None) -> None:
+    shown = preview(Request("set_pinned_mem_limit", PIPE, limit, scope, "0"), node())
+    assert (shown.error_status, why in (shown.error or "")) == (ExitStatus.USAGE, True), shown.error
+    unseen = preview(Request("set_pinned_mem_limit", PIPE, "160G", scope, "0"), replace(node(), devices=()))
+    assert unseen.error is None, "what the devices have is not known"
 
 
 @pytest.mark.parametrize(
@@ -256,7 +272,7 @@ def test_without_logs_it_is_said_that_nobody_knows_of_an_earlier_terminate(watch
     assert any("not known" in text for text in spoken) == warned
 
 
-@pytest.mark.parametrize(("limit", "warned"), [("1023M", True), ("1024M", False), ("1G", False), ("1M", True)])
+@pytest.mark.parametrize(("limit", "warned"), [("1023M", True), ("1024M", False), ("1G", False), ("58M", True)])
 def test_below_a_gib_a_context_alone_may_be_too_much(limit: str, warned: bool) -> None:
     shown = preview(Request("set_pinned_mem_limit", PIPE, limit, 634, "0"), node())
     assert any("context" in warning for warning in shown.warnings) is warned
