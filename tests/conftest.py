@@ -89,6 +89,8 @@ _LONG = (
     "test_unnamed.py::test_many_of_somebody_elses_do_not_stand_in_the_way_of_roots[stop]",
     "test_screen.py::test_a_silent_daemon_of_a_strangers_accuses_in_vain",
     "test_pty_monkey.py::",
+    "test_commands.py::test_commands_of_others_are_no_held_session",
+    "test_advice.py::test_a_silent_daemon",
 )
 """Tests that take more than ten seconds on a busy machine, most of them because they wait."""
 
