@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -637,6 +637,12 @@ class Daemon:
         """How many contexts its clients hold on a device."""
         return sum(context.device_uuid == device_uuid for client in self.clients() for context in client.contexts)
 
+    def limited(self, device: Device) -> Device:
+        """The device as its limit holds for this daemon's clients: where several have contexts on it with this one's
+        alone, for the limit was measured with one."""
+        several = device.contexts is not None and device.context_daemons > 1
+        return replace(device, contexts=self.contexts_on(device.uuid)) if several else device
+
     def clients_in(self, partition: SmPartition) -> tuple[Client, ...]:
         """Those whose own environment names it: their claim."""
         return tuple(c for c in self.clients() if c.sm_partition is not None and partition.is_named(c.sm_partition))
@@ -697,6 +703,13 @@ class Device:
     """Whose number the limit is, in words: ``said by the daemon``, ``measured with 580``."""
     context_daemons: int = 1
     """Daemons that have contexts on it. Of several nobody has measured whether the limit is for each or for all."""
+
+    @property
+    def contexts_left(self) -> int | None:
+        """None where it is not known: beside contexts of other daemons, too."""
+        if self.contexts is None or self.context_limit is None or self.context_daemons > 1:
+            return None
+        return max(0, self.context_limit - self.contexts)
 
     @property
     def limit_is_claim(self) -> bool:

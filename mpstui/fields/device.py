@@ -46,7 +46,8 @@ def _index_facts(device: Device, view: View) -> Iterable[Fact]:
                 yield Fact("daemon's ordinal", f"{ordinal} at {path_text(daemon.pipe_dir)}")
 
 
-def _contexts_row(device: Device, view: View) -> str:
+def contexts_text(device: Device) -> str:
+    """``16/48``; ``?`` behind a limit that nobody has measured, as of several daemons together."""
     claim = "?" if device.limit_is_claim else ""
     return f"{UNKNOWN if device.contexts is None else device.contexts}/{device.context_limit or UNKNOWN}{claim}"
 
@@ -108,22 +109,15 @@ def _contexts_cell(device: Device, view: View, cells: int) -> Line:
     if device.contexts is None or device.context_limit is None:
         used = f"{UNKNOWN}/{number(device.context_limit)}"
         return ((f"{used} contexts " if wide else f"{used:>5} ", "dim"),)
-    left = max(0, device.context_limit - device.contexts)
-    several = device.context_daemons > 1
-    style, mark = (
-        ("text", " ")
-        if several
-        else ("bad", "✕")
-        if left == 0
-        else ("warn", "▲")
-        if left <= NEAR_FULL
-        else ("text", " ")
-    )
+    left = device.contexts_left
+    style, mark = "text", " "
+    if left is not None and left <= NEAR_FULL:
+        style, mark = ("bad", "✕") if left == 0 else ("warn", "▲")
     used = f"{device.contexts}/{device.context_limit}"
     claim = "?" if device.limit_is_claim else " "
     if not wide:
         return ((f"{used:>5}{mark if mark.strip() else claim}", style),)
-    rest = f"{device.context_daemons} daemons" if several else "full" if left == 0 else f"{left} left"
+    rest = f"{device.context_daemons} daemons" if left is None else "full" if left == 0 else f"{left} left"
     return ((used, style), (f" contexts{claim} ", "dim"), (f"{rest:>7} {mark} ", style))
 
 
@@ -214,7 +208,8 @@ DEVICE: Final[Thing[Device]] = Thing(
         ),
         Field(
             "contexts", "contexts", INTEGER, lambda d, v: d.contexts, null=True, about="In use.",
-            row=Text(40, "CONTEXTS", _contexts_row), column=Column(50, 6, 97, cell=_contexts_cell, wide=29),
+            row=Text(40, "CONTEXTS", lambda d, v: contexts_text(d)),
+            column=Column(50, 6, 97, cell=_contexts_cell, wide=29),
             detail=Detail("now", 10, facts=_contexts_facts),
             metric=Metric("gpu_contexts", "Contexts in use."),
         ),

@@ -69,6 +69,9 @@ def beside(
     in_use = [
         f"GPU {'?' if device.index is None else device.index}: {device.contexts} of {device.context_limit} contexts "
         "in use"
+        if device.context_daemons < 2
+        else f"GPU {'?' if device.index is None else device.index}: {device.contexts} contexts of "
+        f"{device.context_daemons} daemons in use"
         for device in devices
         if device.contexts is not None and device.context_limit is not None
     ]

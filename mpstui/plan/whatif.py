@@ -50,8 +50,9 @@ class WhatIf:
     """Clients that use more memory than they would get, or for whom there is no share, one line each."""
     sms_planned: int
     sm_count: int
-    contexts_free: int
-    """What is left of the device's contexts with the clients that are there now."""
+    contexts_free: int | None
+    """What is left of the device's contexts with the clients that are there now; None where those are of several
+    daemons: whether the limit is for each or for all is not known."""
 
     @property
     def over_committed(self) -> int:
@@ -102,7 +103,7 @@ def what_if(plan: Plan, device: Device, groups: Sequence[PresentTenant], ordinal
     if contexts is None:
         known = (context for group in groups for client in group.clients for context in client.contexts)
         contexts = sum(context.device_uuid == device.uuid for context in known)
-    free = plan.target.context_limit - contexts
+    free = None if device.context_daemons > 1 else plan.target.context_limit - contexts
     return WhatIf(tuple(rows), tuple(keeps), tuple(misfits), total, plan.target.sm_count, free)
 
 

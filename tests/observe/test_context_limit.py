@@ -8,9 +8,11 @@ import pytest
 
 from mpstui.core.model import Device, Event
 from mpstui.fields import DEVICE, View
+from mpstui.load.footprint import Takes
 from mpstui.observe.discovery import Place
 from mpstui.observe.reducer import NodeState
 from mpstui.observe.sources import NvmlSample
+from mpstui.operations.load import beside
 from tests.observe.replay import PIPE
 
 CLAIMED = "claimed by the vendor, not measured"
@@ -86,3 +88,10 @@ def test_beside_contexts_of_another_daemon_nobody_knows_when_a_device_is_full(
     words = "".join(text for text, _ in DEVICE["contexts"].column.cell(device, View(snapshot), 40))
     assert words.split()[-1:] == (["daemons"] if several else ["✕"])
     assert (" full" in words, "48?" in words or "contexts?" in words) == (not several, several)
+    first = snapshot.daemons[0].limited(device)
+    assert (first.contexts, device.contexts_left) == (48, None if several else 0)
+    in_use = beside(1, (), Takes(1, 0), snapshot.devices)[1]
+    assert (f"{48 + second} contexts of 2 daemons in use" in in_use, "of 48 contexts" in in_use) == (
+        several,
+        not several,
+    )

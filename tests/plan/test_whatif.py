@@ -62,6 +62,8 @@ def test_what_each_tenant_has_and_would_get() -> None:
     assert (shown.sms_planned, shown.over_committed) == (164, 32)
     assert shown.misfits == ("2 alice python b.py: uses 30.0 GiB, and its limit would be 10.0 GiB",)
     assert shown.contexts_free == 45
+    beside = replace(DEVICE, contexts=60, context_daemons=2)
+    assert what_if(plan(), beside, tenants(DAEMON, beside, "user")).contexts_free is None, "48 is not the sum's limit"
     # Alice's two have 50 %, as they would get, but no memory limit; Bob's has 25 %, not the 24.3 % of 32 SMs.
     assert [line.split(":")[0] for line in shown.keeps] == [
         "1 alice python a.py",

@@ -8,11 +8,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from mpstui.core.model import ProcessKey
+from mpstui.sim import sources
 from mpstui.sim.marker import is_simulated
 from mpstui.sim.node import SimNode
 from mpstui.sim.simd.config import MARKER
@@ -34,6 +36,16 @@ class Proc:
             for pid in pids
             if start_ticks(pid) is not None
         }
+
+
+def test_who_computes_without_mps_takes_turns_at_the_memory_too() -> None:
+    """Four programs that want 90 % of the bandwidth each had 100 % of it together, more than with MPS (fact 24)."""
+    one = sources._Process(1, 1, 0, None, "", None, None, None, True, 132, 132, 90, 0.0, {}, mps=False)
+    assert sources._loads([one], 132) == (1.0, 0.9)
+    assert sources._loads([one] * 4, 132) == (1.0, pytest.approx(0.9 * 0.826))
+    small = replace(one, used_sms=33, dram=0)
+    assert sources._loads([one, small], 132) == (0.625, pytest.approx(0.45 * 0.826))
+    assert sources._loads([replace(small, mps=True)] * 2, 132) == (0.5, 0.0)
 
 
 def test_nvml_tells_of_clients_and_the_server(start: Callable[..., SimNode]) -> None:

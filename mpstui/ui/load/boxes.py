@@ -8,6 +8,7 @@ from mpstui.core.cells import meter, whole
 from mpstui.core.model import Device, Server
 from mpstui.core.partition import rounding_of, sms_of
 from mpstui.core.text import format_percentage, format_size, plural, printable
+from mpstui.fields.device import contexts_text
 from mpstui.ui.box import Box, wrapped
 from mpstui.ui.lines import Line, fit, fit_line, justify, width_of
 from mpstui.ui.load.bars import figure_text, milliseconds
@@ -212,7 +213,7 @@ class DeviceBox(Box):
         device = self._device
         if device is None:
             return ()
-        told = [] if device.contexts is None else [f"{device.contexts}/{device.context_limit} contexts"]
+        told = [] if device.contexts is None else [f"{contexts_text(device)} contexts"]
         told += [f"{self._private} in the load's daemon"] if self._private else []
         return ((" · ".join(told), "dim"),) if told else ()
 

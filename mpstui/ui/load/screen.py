@@ -221,7 +221,7 @@ class LoadScreen(SideScreen):
         device = next((d for d in self.devices if d.uuid in setup.devices), None)
         limit = server_limit(setup, self.daemon)
         more = self.session.live != ()
-        self.about.show(setup, self.fields.about, counts, self.devices, limit, self._verdict(), more)
+        self.about.show(setup, self.fields.about, counts, self._limited, limit, self._verdict(), more)
         self.bars.show_plan(setup, under_limit(setup, counts, limit, self.devices), device.sm_count if device else None)
 
     def _verdict(self) -> tuple[str, str, str]:
@@ -325,7 +325,12 @@ class LoadScreen(SideScreen):
 
     def _taken(self) -> Takes:
         setup = self.fields.setup
-        return taken(setup, self.devices, server_limit(setup, self.daemon))
+        return taken(setup, self._limited, server_limit(setup, self.daemon))
+
+    @property
+    def _limited(self) -> list[Device]:
+        """The devices with the contexts that count against the limit of this daemon's clients."""
+        return [self.daemon.limited(each) if self.daemon else each for each in self.devices]
 
     def _chosen(self) -> list[Device]:
         """The devices that the load is for."""

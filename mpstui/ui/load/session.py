@@ -185,7 +185,7 @@ class LoadSession:
                 return
             self._say("starting")
             for spec in groups(setup, place, devices, server_limit(setup, daemon), endanger):
-                free = self._free(snapshot, spec.device_uuid, alone=setup.where == "private")
+                free = self._free(snapshot, spec.device_uuid, daemon, alone=setup.where == "private")
                 numbers = await supervisor.start(spec, free - LEFT_TO_OTHERS)
                 for report in supervisor.workers:
                     if report.worker in numbers:
@@ -212,7 +212,7 @@ class LoadSession:
         self._supervisor = self.backend.supervisor(pipe_dir, asked)
         self._unsubscribe = self._supervisor.subscribe(self._receive)
 
-    def _free(self, snapshot: Snapshot, uuid: str | None, *, alone: bool) -> int:
+    def _free(self, snapshot: Snapshot, uuid: str | None, daemon: Daemon | None, *, alone: bool) -> int:
         """Contexts that a device has for this load, its own among them: the supervisor counts those by itself."""
         device = snapshot.device(uuid) if uuid else next(iter(snapshot.devices), None)
         limit = (device.context_limit if device is not None else None) or CONTEXT_LIMIT
@@ -220,14 +220,17 @@ class LoadSession:
             return limit
         own = self.keys
         mine = [c for d in snapshot.daemons for client in d.clients() if client.key in own for c in client.contexts]
-        return limit - max(0, device.contexts - sum(context.device_uuid == device.uuid for context in mine))
+        in_use = device.contexts if daemon is None else daemon.limited(device).contexts or 0
+        return limit - max(0, in_use - sum(context.device_uuid == device.uuid for context in mine))
 
     def beside(self, device: Device | None, snapshot: Snapshot | None) -> Device | None:
         """The device without the contexts of the load's own daemon, where that is among those that are watched."""
         daemon = snapshot.daemon(self.private_dir) if snapshot is not None and self.private_dir is not None else None
         if device is None or device.contexts is None or daemon is None:
             return device
-        return replace(device, contexts=device.contexts - daemon.contexts_on(device.uuid))
+        own = daemon.contexts_on(device.uuid)
+        left = max(1, device.context_daemons - bool(own))
+        return replace(device, contexts=device.contexts - own, context_daemons=left)
 
     def private_contexts(self, uuid: str | None) -> int:
         """Contexts on a device in the load's own daemon, as its clients tell."""

@@ -47,7 +47,7 @@ def notes_of(
                 "warn",
             )
         )
-    if shown.contexts_free < 0:
+    if shown.contexts_free is not None and shown.contexts_free < 0:
         found.append(("▲", f"{-shown.contexts_free} contexts more than the device takes are there now", "warn"))
     grouped: dict[str, list[str]] = {}
     for share in plan.shares:
@@ -177,7 +177,10 @@ class DeviceBar(Box):
                     "warn" if whole > usable else "bold",
                 ),
             ]
-        contexts = f" {now.shown.contexts_free} of {target.context_limit} contexts are free now"
+        free = now.shown.contexts_free
+        contexts = f" {free} of {target.context_limit} contexts are free now"
+        if free is None:
+            contexts = " several daemons have contexts: how many are free is not known"
         plan = f"the plan itself takes {target.context_limit - left.contexts} "
         return [*lines, justify(((contexts, "dim"),), ((plan, "dim"),) if wide else (), width)][:height]
 
