@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
@@ -108,6 +108,10 @@ class ProcessKey:
     def may_be(self, other: ProcessKey) -> bool:
         """Whether both can mean one process: of one whose start is not known yet, the PID is all there is."""
         return self.pid == other.pid and (self.start_ticks is None or other.start_ticks in {None, self.start_ticks})
+
+    def among(self, keys: Collection[ProcessKey]) -> ProcessKey | None:
+        """The key that this process has among those of now: its start may have become known, or be known no more."""
+        return self if self in keys else next((each for each in keys if each.may_be(self)), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -278,7 +278,7 @@ class Overview(WithPast, WithTrouble, Ground):
             self.servers.show(snapshot, daemon, with_limits="limits" not in shown)
             meant, at, aimed = self.clients.targets(), self.clients.cursor, bool(self.clients.in_view)
             self.clients.show(snapshot, daemon, self._host.load_keys, self._host.history.clients)
-            moved = not self.clients.in_view and (aimed or self.clients.cursor != at)
+            moved = not self.clients.in_view and (aimed or not self.clients.is_at(at))
             self.stale.watch(meant, daemon, moved=moved, under=self.app.screen is not self)
         if "condition" in shown:
             self.condition.show(snapshot, daemon)

@@ -31,7 +31,8 @@ class StaleTarget:
         ``moved``: the cursor is on another row than before. ``under``: a window is in front, and the next key is typed
         for the row that was there before it."""
         same, self._place = self._place == daemon.pipe_dir, daemon.pipe_dir
-        ended = not any(daemon.find_client(key) for key in meant)
+        here = {client.key for client in daemon.clients()}
+        ended = not any(key.among(here) for key in meant)
         if same and meant and (ended or moved) and not self._under:
             self._meant, self._ended, self._at = tuple(key.pid for key in meant), ended, self.clock()
             self._under = under

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from mpstui.core.model import ProcessKey
 from mpstui.ui.dialogs import DetailsScreen, HarmConfirm
 from mpstui.ui.stale_target import HOLD
 
-from .screen import make_app
+from .screen import make_app, text_of
 from .snapshots import OTHER_PIPE, client, daemon, rich, server
 
 SIZE = (160, 48)
@@ -71,6 +74,44 @@ async def test_the_end_of_another_holds_nothing_back(left) -> None:
         await pilot.pause()
         await pilot.press("t")
         assert isinstance(app.screen, HarmConfirm)
+
+
+async def test_a_client_whose_start_becomes_known_has_not_ended() -> None:
+    """It was told as ended, chosen no more, and gone in its details and in the question."""
+    doubted = replace(ONE, key=ProcessKey(ONE.pid))
+    app = make_app(node(doubted, TWO))
+    async with app.run_test(size=SIZE) as pilot:
+        app.collector.push(node(ONE, TWO))
+        await pilot.pause()
+        assert app.overview.clients.cursor == ONE.key
+        app.collector.push(node(doubted, TWO))
+        await pilot.pause()
+        assert app.overview.clients.cursor == doubted.key
+        await pilot.press("space", "enter")
+        app.collector.push(node(ONE, TWO))
+        await pilot.pause()
+        assert app.overview.clients.chosen == {ONE.key}
+        assert isinstance(app.screen, DetailsScreen)
+        assert "It is gone" not in text_of(app)
+
+
+async def test_the_question_follows_a_client_whose_start_becomes_known_and_no_other() -> None:
+    doubted = replace(ONE, key=ProcessKey(ONE.pid))
+    app = make_app(node(doubted, TWO))
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("t")
+        for clients, present, said in (
+            ((ONE, TWO), (ONE.key,), "Terminate"),
+            ((doubted, TWO), (), "not known to be the same process; left alone"),
+            ((ONE, TWO), (ONE.key,), "Terminate"),
+            ((replace(ONE, key=ProcessKey(ONE.pid, 5)), TWO), (), "gone; left alone"),
+        ):
+            app.collector.push(node(*clients))
+            await pilot.pause()
+            assert isinstance(app.screen, HarmConfirm)
+            assert app.screen.present() == present
+            assert said in text_of(app)
+            assert ("gone" in text_of(app)) == ("gone" in said)
 
 
 async def test_another_daemons_table_is_not_a_client_that_ended() -> None:

@@ -113,7 +113,7 @@ class StopDialog(ProgressDialog):
         here = {client.key for client in daemon.clients()} if daemon is not None else set[ProcessKey]()
         were = list(self._daemon.clients())
         lines = _client_lines(were, here)
-        left = sum(client.key in here for client in were)
+        left = sum(client.key.among(here) is not None for client in were)
         title = f"Hit: {plural(len(were), 'client')}" if self.state == "asking" else f"{left} of {len(were)} are left"
         self.query_one("#hits", Listing).show(title, lines)
 
@@ -149,7 +149,7 @@ def _client_lines(clients: Sequence[Client], here: Collection[ProcessKey]) -> li
     texts = in_columns([client_line(client) for client in clients])
     return [
         Content.assemble(("● ", "$text-error"), plain(text))
-        if client.key in here
+        if client.key.among(here) is not None
         else Content.assemble(("– ", "$text-muted"), (f"{plain(text)}  gone", "$text-muted strike"))
         for client, text in zip(clients, texts, strict=True)
     ]

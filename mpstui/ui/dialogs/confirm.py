@@ -132,9 +132,11 @@ class HarmConfirm(ActionDialog):
         super().changed()
 
     def present(self) -> tuple[ProcessKey, ...]:
-        """The chosen clients that are still there: the same processes, not the same numbers."""
+        """The chosen clients that are still there: the same processes, not the same numbers. Of one whose start was not
+        known when it was chosen, the number is all that there was: from when it is known, it is meant by that too."""
         daemon = self.snapshot.daemon(self.pipe_dir)
         there = processes(daemon) if daemon is not None else {}
+        self.clients = tuple(key if key.start_ticks else key.among(there) or key for key in self.clients)
         return tuple(key for key in self.clients if key in there)
 
     def request(self) -> Request:
@@ -202,20 +204,21 @@ class HarmConfirm(ActionDialog):
         there = processes(daemon) if daemon is not None else {}
         self._seen |= {key: there[key] for key in self.clients if key in there}
         width = max((cell_len(plain(owner(c.user, c.uid))) for c in self._seen.values()), default=1)
-        lines = [self._target(key, width, here=key in present) for key in self.clients]
-        gone = len(self.clients) - len(present)
+        gone = {key for key in self.clients if key.among(there) is None}
+        lines = [self._target(key, width, here=key in present, gone=key in gone) for key in self.clients]
         what, many = ("process", "es") if self.action.finds_clients else ("client", "s")
-        title = f"{len(present)} {what}{'' if len(present) == 1 else many}" + (f" · {gone} gone" if gone else "")
+        title = f"{len(present)} {what}{'' if len(present) == 1 else many}" + (f" · {len(gone)} gone" if gone else "")
         self.query_one("#targets", Listing).show(title, lines)
 
-    def _target(self, key: ProcessKey, width: int, *, here: bool) -> Content:
+    def _target(self, key: ProcessKey, width: int, *, here: bool, gone: bool) -> Content:
         client = self._seen.get(key)
         whose = owner(client.user, client.uid) if client else UNKNOWN
         pid, user = f"{key.pid:<8}", set_cell_size(plain(whose), width)
         command = plain((client and client.command) or UNKNOWN)
         if not here:
+            why = "gone" if gone else "not known to be the same process"
             return Content.assemble(
-                (f"– {pid}{user}  gone; left alone  ", "$text-muted"), (command, "$text-muted strike")
+                (f"– {pid}{user}  {why}; left alone  ", "$text-muted"), (command, "$text-muted strike")
             )
         memory = format_size(sum(client.gpu_memory.values()) if client and client.gpu_memory else None)
         age = format_age(self.snapshot.time - client.start_time if client and client.start_time else None)

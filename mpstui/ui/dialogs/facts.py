@@ -21,6 +21,12 @@ _CLOCK = 10
 _STYLES = {"good": "$text-success", "warn": "$text-warning", "bad": "$text-error"}
 
 
+def _client_of(daemon: Daemon, key: ProcessKey) -> Client | None:
+    """The client, though more of its start may be known than when it was opened, or less."""
+    now = key.among({client.key for client in daemon.clients()})
+    return None if now is None else daemon.find_client(now)
+
+
 def rows_of(
     snapshot: Snapshot, kind: str, identity: Hashable, environment: Mapping[str, str] | None = None
 ) -> tuple[str, Rows] | None:
@@ -32,7 +38,7 @@ def rows_of(
     """
     for daemon in snapshot.daemons:
         view = View.of(snapshot, daemon)
-        if kind == "client" and isinstance(identity, ProcessKey) and (client := daemon.find_client(identity)):
+        if kind == "client" and isinstance(identity, ProcessKey) and (client := _client_of(daemon, identity)):
             return f"Client {client.pid}", _client(view, daemon, client, environment)
         if kind == "server" and (server := next((s for s in daemon.servers if s.key == identity), None)):
             return f"Server {server.pid}", _server(view, server)

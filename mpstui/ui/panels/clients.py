@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import ClassVar
@@ -104,17 +104,26 @@ class ClientsPanel(TablePanel[Client | Group]):
         self._all = tuple(daemon.clients())
         self._known = daemon.servers_known
         alive = frozenset(client.key for client in self._all)
+        self._follow({client.key for client in before} - alive, alive)
         if not self.chosen <= alive:
             self.chosen &= alive
             self.post_message(self.Chosen())
         if self._known and self.pinned:
-            missing = [client for client in before if client.key in self.pinned and client.key not in alive]
-            if missing:
-                known_now = {key for key in alive if any(key.may_be(client.key) for client in missing)}
-                self.pinned = self.pinned - {client.key for client in missing} | known_now
-                pids = {key.pid for key in known_now}
-                self.post_message(self.Ended([client for client in missing if client.pid not in pids]))
+            ended = [client for client in before if client.key in self.pinned and client.key not in alive]
+            if ended:
+                self.pinned -= {client.key for client in ended}
+                self.post_message(self.Ended(ended))
         self._arrange()
+
+    def _follow(self, missing: Collection[ProcessKey], alive: Collection[ProcessKey]) -> None:
+        """Whoever is pinned or under the cursor stays it when more, or less, is known of its start. Who is chosen, for
+        an action, stays it only when more is: behind a number alone may be another process."""
+        now = {key: found for key in missing if (found := key.among(alive)) is not None}
+        if now:
+            self.chosen = frozenset(now.get(key, key) if key.start_ticks is None else key for key in self.chosen)
+            self.pinned = frozenset(now.get(key, key) for key in self.pinned)
+            if isinstance(self._cursor, ProcessKey):
+                self._cursor = now.get(self._cursor, self._cursor)
 
     def _arrange(self) -> None:
         view = self.view = replace(self.view, device=self.filter.device(self.view))
@@ -221,6 +230,13 @@ class ClientsPanel(TablePanel[Client | Group]):
             super().action_open()
 
     # What actions are for.
+
+    def is_at(self, before: Hashable | None) -> bool:
+        """Whether the cursor is on the row that it was on ``before``; a process may have another key by now."""
+        now = self.cursor
+        if isinstance(now, ProcessKey) and isinstance(before, ProcessKey):
+            return now.may_be(before)
+        return now == before
 
     def targets(self) -> tuple[ProcessKey, ...]:
         """The chosen clients in the order of the daemon, or the one under the cursor; on the line of a group all of it

@@ -70,7 +70,7 @@ def victims_of(seen: Iterable[Victim], reports: Sequence[FaultReport], there: Co
     for key, victim in before.items():
         if any(each.server_pid == victim.server_pid and each.key.may_be(key) for each in present):
             continue
-        if (same := next((each for each in there if each.may_be(key)), None)) is not None:
+        if (same := key.among(there)) is not None:
             now[same] = replace(victim, key=same, state="unhurt")
         else:
             now[key] = replace(victim, state="unknown" if key.start_ticks is None else "ended")
