@@ -40,6 +40,8 @@ FAULT = ("✕ FAULT", "bad")
 FAULT_BY_LOG = ("▲ FAULT?", "warn")
 SEVERITY: Mapping[Severity, tuple[str, str]] = {"info": ("·", "dim"), "warning": ("▲", "warn"), "error": ("✕", "bad")}
 OUTDATED = "⟳"
+KEEPS_OLD = "connected before the present limits were set, and keeps the old ones"
+"""What outdated limits are, of one client."""
 _SHORT_UUID = 12
 """Characters that tell the devices of a node apart."""
 _UUID = pattern(r"\b(?:GPU|MIG)-[0-9A-Za-z/-]+")
@@ -64,6 +66,11 @@ def health_word(daemon: Daemon) -> tuple[str, str]:
     if daemon.by_logs and daemon.health == "unknown":
         return NO_WORD
     return UNREAD if daemon.unread else HEALTH[daemon.health]
+
+
+def outdated_text(count: int, *, short: bool = False) -> str:
+    """``⟳ 3 with outdated limits``, or ``⟳ 3 outdated``: how many clients the present limits do not reach."""
+    return f"{OUTDATED} {count} {'outdated' if short else 'with outdated limits'}"
 
 
 def meter(percent: float | None, width: int, style: str = "meter") -> Line:
@@ -161,6 +168,9 @@ class MemoryUse(NamedTuple):
     """Bytes, of that one device; None where none of its devices has a limit."""
     percent: float | None = None
     device: str | None = None
+    """Named where its memory is on several."""
+    limits: int | None = None
+    """Bytes, of all its devices together, where its memory is on several and each of them has one."""
     """That device's UUID where the client is on several, so that ``total`` is not what the limit is held against."""
 
 
@@ -182,7 +192,11 @@ def memory_of(client: Client, ordinals: Mapping[str, str], device: str | None = 
     if not shares:
         return MemoryUse(total, min(held.values()))
     fullest = max(shares, key=lambda uuid: shares[uuid])
-    return MemoryUse(total, held[fullest], shares[fullest], fullest if len(used) > 1 else None)
+    if len(used) < 2:
+        return MemoryUse(total, held[fullest], shares[fullest])
+    return MemoryUse(
+        total, held[fullest], shares[fullest], fullest, sum(held.values()) if devices <= set(held) else None
+    )
 
 
 def limits_text(limits: Mapping[str, int], known: bool, width: int, devices: int) -> str:

@@ -18,7 +18,9 @@ from mpstui.core.activity import (
     sparkline,
 )
 from mpstui.core.cells import (
+    KEEPS_OLD,
     OUTDATED,
+    MemoryUse,
     gpu_label,
     gpus_text,
     memory_of,
@@ -100,6 +102,8 @@ _IDLE: Final = 600
 NEAR_LIMIT: Final = 90
 """Percent of its memory limit at which a client is marked."""
 _FULL_MEMORY: Final = 20
+_SHORT_MEMORY: Final = 12
+"""Cells of a memory column in its least width, without the one that stays free."""
 _FULL_THREADS: Final = 16
 """Cells from which memory and threads are written with their units apart."""
 _MEMORY_TEXT: Final = 22
@@ -189,12 +193,13 @@ def _cpu_cell(client: Client, view: View, cells: int) -> Line:
 
 def _memory_text(client: Client, view: View, cells: int) -> Line:
     """What it uses in all, and of what; on several devices how full the fullest is, because a limit is a device's."""
-    total, limit, percent, device = memory_of(client, view.ordinals, view.device)
+    use = memory_of(client, view.ordinals, view.device)
+    total, limit, percent, device, _ = use
     there = f"{gpu_label(view.device, view.indices)}:" if view.device is not None and len(client.gpu_memory) > 1 else ""
     none = total is None or client.memory_limit_known or MEMORY_LIMIT in view.lacks
     if cells < _FULL_MEMORY:
         unknown = "" if none else f"/{UNKNOWN}"
-        short = _short_memory(total, limit, percent, device and gpu_label(device, view.indices), unknown)
+        short = _short_memory(use, unknown)
         return ((there + short[0][0].lstrip(), short[0][1]),) if there else short
     text = f"{there + format_size(total):>9}"
     if limit is None:
@@ -205,15 +210,16 @@ def _memory_text(client: Client, view: View, cells: int) -> Line:
     return ((f"{text} / {format_size(limit)}{mark}", style),)
 
 
-def _short_memory(total: int | None, limit: int | None, percent: float | None, gpu: str | None, unknown: str) -> Line:
-    """``500M/2.0G``; on several devices ``4.3G 0:13%``; ``unknown`` stands behind where the limit is not known."""
-    text = f"{short_size(total):>5}"
-    if limit is None:
+def _short_memory(use: MemoryUse, unknown: str) -> Line:
+    """``500M/2.0G``; on several devices of what it may have there together, ``by GPU`` where that has no end on one of
+    them, with a mark where one is nearly full; ``unknown`` stands behind where the limit is not known."""
+    text = f"{short_size(use.total):>5}"
+    if use.limit is None:
         return ((text + unknown, "plain"),)
-    style, mark = ("warn", "▲") if percent is not None and percent >= NEAR_LIMIT else ("plain", "")
-    if gpu is not None and percent is not None:
-        return ((f"{text} {gpu}:{percent:.0f}%{mark}", style),)
-    return ((f"{text}/{short_size(limit)}{mark}", style),)
+    style, mark = ("warn", "▲") if use.percent is not None and use.percent >= NEAR_LIMIT else ("plain", "")
+    of = use.limit if use.device is None else use.limits
+    told = f"{text}/{'by GPU' if of is None else short_size(of)}{mark}"
+    return ((told if len(told) <= _SHORT_MEMORY else told.lstrip(), style),)
 
 
 def _threads_cell(client: Client, view: View, cells: int) -> Line:
@@ -263,8 +269,7 @@ def _memory_limit_facts(client: Client, view: View) -> Iterable[Fact]:
 def _outdated_facts(client: Client, view: View) -> Iterable[Fact]:
     if not client.outdated_limits:
         return ()
-    why = "connected before the server's present limits were set, and keeps the old ones"
-    return (Fact("outdated", f"{OUTDATED} {why}", "warn"),)
+    return (Fact("outdated", f"{OUTDATED} {KEEPS_OLD}", "warn"),)
 
 
 def _terminate_facts(client: Client, view: View) -> Iterable[Fact]:
@@ -657,13 +662,24 @@ class Group(NamedTuple):
     """The daemon's device ordinal to UUID."""
     device: str | None = None
     """The one that memory and limits are told of, where that is not all of them."""
+    others: bool = False
+    """Of GPUs: whether others are on one of these as well, in a group with another GPU."""
 
     @property
     def title(self) -> str:
-        """``user alice``, ``GPU 0,1``, ``in no job``."""
+        """``user alice``, ``GPU 0 only``, ``GPU 0 and 1``, ``in no job``."""
         if self.name is None and self.by in KINDS:
             return f"in no {self.by}"
-        return f"{'GPU' if self.by == 'gpu' else self.by} {self.name or UNKNOWN}"
+        return f"{'GPU' if self.by == 'gpu' else self.by} {self.words}"
+
+    @property
+    def words(self) -> str:
+        """Its name; of GPUs in words, so that nobody takes what those have who are on them alone for all of it."""
+        name = self.name or UNKNOWN
+        if self.by != "gpu":
+            return name
+        first, _, last = name.rpartition(",")
+        return f"{first} and {last}" if first else f"{name} only" if self.others else name
 
     @property
     def order(self) -> tuple[bool, list[tuple[int, str]]]:
@@ -740,7 +756,17 @@ def groups_of(clients: Iterable[Client], by: str, view: View) -> list[Group]:
     name, ordinals = GROUPS[by], view.daemon.ordinals if view.daemon is not None else EMPTY
     for client in clients:
         found.setdefault(name(client, view), []).append(client)
-    return [Group(by, name, tuple(clients), ordinals, view.device) for name, clients in found.items()]
+    apart = [set(name.split(",")) for name in found if name is not None] if by == "gpu" else []
+    return [
+        Group(by, name, tuple(clients), ordinals, view.device, name is not None and _others(name, apart))
+        for name, clients in found.items()
+    ]
+
+
+def _others(name: str, apart: Iterable[set[str]]) -> bool:
+    """Whether another group has one of these GPUs too."""
+    own = set(name.split(","))
+    return any(own & each and own != each for each in apart)
 
 
 def grouped(daemon: Daemon, by: str, view: View) -> list[Group]:
@@ -774,7 +800,7 @@ GROUP: Final[Thing[Group]] = Thing(
             about="Of the job, pod, unit, container or user, the PID of the server, the indices of the GPUs, 0,1. "
             "null: of clients that belong to none. With “claims” before it, it is a name that its user or a container "
             "may have made up: never the same group as the real one.",
-            row=Text(10, "GROUP"),
+            row=Text(10, "GROUP", lambda g, v: UNKNOWN if g.name is None else g.words),
         ),
         Field(
             "pids", "clients", INTEGERS, lambda g, v: sorted(client.pid for client in g.clients),

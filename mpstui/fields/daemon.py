@@ -12,6 +12,7 @@ from mpstui.core.cells import (
     gpu_label,
     health_word,
     limits_text,
+    outdated_text,
     sm_text,
     status_mark,
     threads_text,
@@ -119,7 +120,7 @@ def _server_memory(server: Server, view: View, cells: int) -> Line:
 
 def _clients_facts(server: Server, view: View) -> Iterable[Fact]:
     outdated = sum(client.outdated_limits for client in server.clients)
-    kept = f"  {OUTDATED} {outdated} keep older limits" if outdated else ""
+    kept = f"  {outdated_text(outdated)}" if outdated else ""
     yield Fact("clients", f"{len(server.clients)}{kept}")
     yield Fact("contexts", str(sum(len(client.contexts) for client in server.clients)))
     if view.daemon is not None:
@@ -258,7 +259,7 @@ class Limit(NamedTuple):
 
     @property
     def outdated(self) -> int:
-        """Clients that keep older ones."""
+        """Clients that have outdated ones."""
         return sum(client.outdated_limits for client in self.server.clients) if self.server else 0
 
 

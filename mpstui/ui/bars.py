@@ -64,7 +64,7 @@ class Header(LineWidget):
             facts = [(*host, (f"{driver} · {version}", "dim")), (*host, (f"  {version}", "dim"))]
             word, style = health_word(daemon)
             if snapshot.past is not None and daemon.health == "unknown":  # nobody looks any more
-                word = f"{UNKNOWN} not known then"
+                word = f"{UNKNOWN} {'by its log' if daemon.servers else 'not known'} then"
             clients = sum(len(server.clients) for server in daemon.servers)
             known = not daemon.explained and daemon.servers_known
             counts = f" · {plural(len(daemon.servers), 'server')} · {plural(clients, 'client')}"

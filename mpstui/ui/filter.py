@@ -37,7 +37,7 @@ CLIENT_TERMS: Final = (
     ("mem>4G  cpu<=10", "rows with more, or less: mem>4G, threads<50, age>1h"),
     ("!train  !user:bob", "rows without it"),
     ("user:bob gpu:1", "several: rows with all of them"),
-    ("outdated_limits:yes", "clients that keep old limits, marked ⟳"),
+    ("outdated_limits:yes", "clients with outdated limits, marked ⟳"),
     ("fields", ", ".join(sorted({each.word or each.id for each in CLIENT.fields if each.of is None}))),
 )
 """What may be typed for clients, and what it leaves."""

@@ -61,14 +61,26 @@ def test_percent_comes_to_sms_of_a_measured_device() -> None:
 def test_memory_is_the_sum_and_the_limit_that_of_the_fullest_device() -> None:
     ordinals = {"0": GPU0, "1": GPU1}
     both = client(0, gpu_memory={GPU0: 1 * GIB, GPU1: 3 * GIB}, pinned_mem_limits={"0": 8 * GIB, "1": 4 * GIB})
-    assert memory_of(both, ordinals) == (4 * GIB, 4 * GIB, 75.0, GPU1)
-    assert memory_of(replace(both, pinned_mem_limits={"0": 8 * GIB}), ordinals) == (4 * GIB, 8 * GIB, 12.5, GPU0)
-    assert memory_of(replace(both, pinned_mem_limits={}), {}) == (4 * GIB, None, None, None)
+    assert memory_of(both, ordinals) == (4 * GIB, 4 * GIB, 75.0, GPU1, 12 * GIB)
+    on_one = replace(both, pinned_mem_limits={"0": 8 * GIB})
+    assert memory_of(on_one, ordinals) == (4 * GIB, 8 * GIB, 12.5, GPU0, None), "on the other one without an end"
+    assert memory_of(replace(both, pinned_mem_limits={}), {}) == (4 * GIB, None, None, None, None)
     one = replace(both, gpu_memory={GPU0: GIB})
-    assert memory_of(one, ordinals) == (GIB, 8 * GIB, 12.5, None)
-    assert memory_of(replace(one, pinned_mem_limits={"1": GIB}), ordinals) == (GIB, None, None, None), "another's limit"
+    assert memory_of(one, ordinals) == (GIB, 8 * GIB, 12.5, None, None)
+    another = replace(one, pinned_mem_limits={"1": GIB})
+    assert memory_of(another, ordinals)[:4] == (GIB, None, None, None), "another's limit"
     assert memory_of(replace(both, gpu_memory={}, pinned_mem_limits={"0": GIB}), ordinals)[:2] == (None, GIB)
-    assert memory_of(replace(both, gpu_memory={}, pinned_mem_limits={}), {}) == (None, None, None, None)
+
+    def shown(limits: dict[str, int], cells: int = 13) -> str:
+        view = View(daemon=daemon(ordinals=ordinals))
+        cell = CLIENT["gpu_memory"].cell(replace(both, pinned_mem_limits=limits), view, cells)
+        return "".join(text for text, _ in cell).strip()
+
+    assert shown({"0": 8 * GIB, "1": 8 * GIB}) == "4.0G/16.0G", "was 4.0G 1:37%, which nobody could read"
+    assert shown({"0": 8 * GIB, "1": 3 * GIB}) == "4.0G/11.0G▲", "of one device all that it may have"
+    assert shown({"0": 8 * GIB}) == "4.0G/by GPU"
+    assert len(shown({"1": 3 * GIB})) <= 12, "the column's last cell stays free"
+    assert memory_of(replace(both, gpu_memory={}, pinned_mem_limits={}), {})[:4] == (None, None, None, None)
 
 
 def test_what_is_known_of_a_clients_limits_is_said_in_narrow_columns_too() -> None:

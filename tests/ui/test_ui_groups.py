@@ -47,7 +47,7 @@ def test_names_of_groups_are_in_the_order_that_people_count_in_and_no_byte_is_co
     clients.append(client(13, contexts=(), gpu_memory={}))
     groups = sorted(groups_of(clients, "gpu", view), key=lambda group: group.order)
     assert [g.title for g in groups] == [
-        "GPU 0", "GPU 0,1", *(f"GPU {n}" for n in range(1, 12)), "GPU —",
+        "GPU 0 only", "GPU 0 and 1", "GPU 1 only", *(f"GPU {n}" for n in range(2, 12)), "GPU —",
     ]  # fmt: skip
     assert sum(len(g.clients) for g in groups) == len(clients)
     for by in GROUPS:
@@ -126,7 +126,7 @@ async def test_on_the_line_of_a_group_a_key_that_ends_work_names_each_of_its_cli
         both = client(0, contexts=(Context(1, GPU0), Context(2, GPU1)))
         assert table.cursor_row.key == both.key
         await push(pilot, node(both, *alices[1:], client(1)))
-        assert table.cursor_group.title == "GPU 0,1"
+        assert table.cursor_group.title == "GPU 0 and 1"
         await pilot.press("t")
         assert app.screen is app.overview, "the row under the cursor has become another one just now"
         assert "no longer in that row" in [n.message for n in app._notifications][-1]

@@ -51,7 +51,7 @@ async def test_a_rich_node_shows_everything_an_admin_needs() -> None:
         "mpstui  gpu-07  driver 580.159.04 · MPS 13000", "/tmp/mps_0 ● ok · 1 server · 46 clients  12:04",
         "● /run/mps/team-b", "H100 80GB HBM3  132 SM  Default", "46/48 contexts   2 left ▲", "7/48 contexts  41 left",
         "87 %  occupancy  41 %  DRAM  22 %", "24.4/79.6 GiB", "341 W   46 °C", "100 %  132 SM", "25 %  32 SM",
-        "0: 2.0 GiB  1: 4.0 GiB", "normal", "⟳ 2 keep older limits", "● ACTIVE",
+        "0: 2.0 GiB  1: 4.0 GiB", "normal", "⟳ 2 with outdated limits", "● ACTIVE",
         "✕ TERMINATED", "○ INACTIVE", "◌ ENDING",
         "500 MiB / 2.0 GiB", "1.9 GiB / 2.0 GiB ▲", "≈ 128 SM", "0,1", "job-4711",
         "[bold red]x[/] \\x1b",

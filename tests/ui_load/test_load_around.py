@@ -88,8 +88,8 @@ async def test_clients_older_than_the_servers_limit_are_marked():
         await running(pilot, *["right"] * 4)
         mine = client(0, key=ProcessKey(7001, 501), outdated_limits=True)
         app.collector.push(rich(daemons=(daemon(servers=(server(clients=(mine,)),)),)))
-        await until(pilot, lambda: "older than its server's limit: R restarts it" in text_of(app))
-        assert "25 % for clients that start now; 1 started before" in text_of(app)
+        await until(pilot, lambda: "⟳ outdated limits: R restarts it" in text_of(app))
+        assert "25 % for clients that start now; ⟳ 1 outdated: R restarts one" in text_of(app)
 
 
 async def test_the_servers_percentage_is_changed_from_here():

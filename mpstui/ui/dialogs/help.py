@@ -11,6 +11,7 @@ from textual.keys import key_to_character
 from textual.screen import Screen
 from textual.widgets import Input
 
+from mpstui.core.cells import KEEPS_OLD, OUTDATED
 from mpstui.core.model import Snapshot
 from mpstui.fields import CLIENT, DAEMON, DEVICE, SERVER, Field, Thing
 from mpstui.operations.operation import Operation
@@ -24,7 +25,7 @@ from mpstui.ui.form import TypedLine
 from mpstui.ui.keys import ACTION_PREFIX, written
 
 MARKS = (
-    DetailRow("⟳", "connected before the present limit was set, and keeps the old one"),
+    DetailRow(OUTDATED, f"outdated limits: {KEEPS_OLD}"),
     DetailRow("▲", "nearly full, or needs attention"),
     DetailRow("✕", "terminate was asked for, or something has ended"),
     DetailRow("≈", "calculated, not measured on this kind of device"),
@@ -87,7 +88,7 @@ GLOSSARY = (
     ),
     DetailRow("execution affinity", "The same share as a number of SMs, which a program asks for by itself."),
     DetailRow("pinned memory limit", "The device memory that a client may take. More gives it an out-of-memory error."),
-    DetailRow("outdated limits", "The client connected before the present limits were set. It keeps the old ones."),
+    DetailRow("outdated limits", f"The client {KEEPS_OLD}."),
     DetailRow("group", "The clients of one user, GPU, server, pod or job (F5)."),
     DetailRow("pending", "The client waits for a server: it is starting, or the clients of another user have it."),
     _FAULT,

@@ -234,7 +234,7 @@ class BarsPanel(Panel[Member]):
         if report.error is not None:
             return "", "", "dim"
         if report.key in self._outdated:
-            return f"{OUTDATED} older than its server's limit: R restarts it", f"{OUTDATED} R", "warn"
+            return f"{OUTDATED} outdated limits: R restarts it", f"{OUTDATED} R", "warn"
         if report.affinity is False and member.spec.mps and report.state == "running":
             return "no affinity here: choose with ←→, R restarts", "no affinity", "warn"
         if report.switch_seconds is not None and report.state == "running":

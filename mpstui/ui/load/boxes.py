@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mpstui.core.cells import meter, whole
+from mpstui.core.cells import meter, outdated_text, whole
 from mpstui.core.model import Device, Server
 from mpstui.core.partition import rounding_of, sms_of
 from mpstui.core.text import format_percentage, format_size, plural, printable
@@ -177,7 +177,7 @@ class TogetherBox(Box):
         now = format_percentage(server.active_thread_percentage)
         line: Line = ((" server", "label"), (f"  {server.pid}: {now} for clients that start now", "text"))
         if self._outdated:
-            return (*line, (f"; {self._outdated} started before: R restarts one", "warn"))
+            return (*line, (f"; {outdated_text(self._outdated, short=True)}: R restarts one", "warn"))
         return (*line, ("; R restarts a client under it, l changes it" if width >= 88 else "; R restarts one", "dim"))
 
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from mpstui.core.cells import OUTDATED
+from mpstui.core.cells import outdated_text
 from mpstui.core.model import Daemon, Snapshot
 from mpstui.core.text import Line
 from mpstui.fields import LIMIT, Limit, Thing, View, limits_of
+from mpstui.ui.lines import width_of
 from mpstui.ui.panels.table import TablePanel
 
 
 class LimitsPanel(TablePanel[Limit]):
-    """Threads with the SMs they come to, memory for each device, priority, and who is still on older limits."""
+    """Threads with the SMs they come to, memory for each device, priority, and who has outdated limits."""
 
     NUMBER: ClassVar[int] = 2
     TITLE: ClassVar[str] = "Limits"
@@ -33,6 +34,10 @@ class LimitsPanel(TablePanel[Limit]):
     def corner(self) -> Line:
         """The clients that the present limits do not reach; the mark in a row says of which server."""
         count = sum(row.outdated for row in self.rows)
-        if count and not self._framed:  # the headings have the same line
-            return ((f"{OUTDATED} {count} older", "warn"),)
-        return ((f"{OUTDATED} {count} {'keeps' if count == 1 else 'keep'} older limits", "warn"),) if count else ()
+        # Without a frame the headings have the same line.
+        return ((outdated_text(count, short=not self._framed), "warn"),) if count else ()
+
+    def brief(self, free: int, most: int) -> Line:
+        """Mark and number, where the word would take a heading's place."""
+        line = self.corner()
+        return tuple((text.rpartition(" ")[0], style) for text, style in line) if width_of(line) > free else line

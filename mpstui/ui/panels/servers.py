@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar
 
-from mpstui.core.cells import OUTDATED, told_to_end
+from mpstui.core.cells import outdated_text, told_to_end
 from mpstui.core.model import Daemon, ProcessKey, Server, Snapshot
 from mpstui.core.text import UNKNOWN, Line, plural
 from mpstui.fields import SERVER, Thing, View
@@ -49,7 +49,7 @@ class ServersPanel(TablePanel[Server]):
         if terminated:
             notes.append((f"  {terminated} ✕ terminated", "bad"))
         if outdated:
-            notes.append((f"  {outdated} {OUTDATED} outdated limits", "warn"))
+            notes.append((f"  {outdated_text(outdated)}", "warn"))
         if "FAULT" in (row.status or "") and (row.fault is None or row.fault.confirmed):
             notes.append(("  new clients are refused until every affected client has ended", "bad"))
         if (told := told_to_end(row)) is not None:

@@ -275,10 +275,10 @@ def _nobody(snapshot: Snapshot, daemon: Daemon | None, problems: str) -> list[Pa
 def _lets_in(ahead: int) -> str:
     """What has to end before a client of another user gets a server."""
     if not ahead:
-        return "Ends when that server ends: wait, or ask its owner"
+        return "It gets one when that server ends: wait, or ask its owner"
     if ahead == 1:
-        return "Ends when 1 client ends: wait, or ask its owner"
-    return f"Ends when {ahead} clients end: wait, or ask their owners"
+        return "It gets one when 1 client ends: wait, or ask its owner"
+    return f"It gets one when {ahead} clients end: wait, or ask their owners"
 
 
 def _since(since: float | None, snapshot: Snapshot) -> str:
