@@ -12,7 +12,7 @@ from mpstui.core.model import ProcessKey
 from mpstui.fields import Shown, View, groups_of
 from mpstui.operations.registry import ON_OVERVIEW
 from mpstui.ui.dialogs.command_words import VIEWS, names, views
-from mpstui.ui.dialogs.commands import IN_A_SHELL, ActionCommands, Palette
+from mpstui.ui.dialogs.commands import IN_A_SHELL, ActionCommands, Palette, rank
 from mpstui.ui.filter import ClientFilter
 
 from .screen import make_app, push, text_of, until
@@ -225,6 +225,38 @@ async def test_under_a_filter_for_one_gpu_the_memory_is_what_clients_have_there(
             clients.set_filter(text)
             await pilot.pause()
             assert "10.0 GiB" in text_of(app), text
+
+
+def test_the_palette_finds_words_and_not_letters_that_are_strewn_about() -> None:
+    """Seen: ``thr`` found “Pin: keep the row on top” and 16 others, and Threads among them."""
+    titles = {
+        "Threads": "l  Set the active thread percentage: the share of the SMs that a new client may use",
+        "Pin: keep the row on top, and be told when it ends; again: unpin": "i",
+        "Find: go to the next row with the text": "f",
+        "Copy the row": "y",
+        "Terminate + kill": "K  Terminate, then end the process",
+        "Activity: count kernel launches": "a  of all threads at once",
+    }
+
+    def found(query: str) -> list[str]:
+        ranks = {title: rank(query, title, about) for title, about in titles.items()}
+        return [title.split(":")[0] for title, _ in sorted(ranks.items(), key=lambda one: -one[1]) if ranks[title]]
+
+    assert found("thr") == ["Threads"]
+    assert found("threads") == ["Threads", "Activity"], "the name before what is said of it"
+    assert found("kill") == ["Terminate + kill"]
+    assert found("row copy") == ["Copy the row"], "words in any order, each as far as it is typed"
+    assert found("ROW") == ["Pin", "Find", "Copy the row"]
+    assert found("percentage") == ["Threads"]
+    assert found("t+") == found("xq") == found(" ") == []
+
+
+async def test_a_text_that_is_typed_behind_a_command_stands_once_in_the_palette() -> None:
+    app = make_app(one_daemon())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("w")
+        await until(pilot, lambda: "write what is kept of the past" in text_of(app))
+        assert text_of(app).count(".mps") == 1
 
 
 async def test_whatever_is_typed_behind_a_colon_is_answered() -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from textual import events
-from textual.widgets import Input
+from textual.widgets import Input, OptionList
 
 from mpstui.core import condition
 from mpstui.core.model import Past, Snapshot
@@ -194,7 +194,8 @@ async def test_what_is_kept_is_saved_by_a_key_and_by_name() -> None:
         line = app.screen.query_one("CommandInput", Input)
         await until(pilot, lambda: line.value.startswith("save ~/mpstui-"))
         line.value = "save /tmp/Night 1.mps"
-        await until(pilot, lambda: "save /tmp/Night 1.mps" in text_of(app).replace(line.value, "", 1))
+        found = app.screen.query_one(OptionList)
+        await until(pilot, lambda: [each.hit.text for each in found.options] == [line.value])
         await pilot.press("enter")
         await until(pilot, lambda: said(app, "it is there"))
         assert machine.asked == [("save", "/tmp/Night 1.mps")]

@@ -31,6 +31,8 @@ class Typed(NamedTuple):
     """The daemon that is to be shown, for ``daemon``."""
     view: tuple[str, str] | None = None
     """What is to be shown, by name and word (:func:`views`)."""
+    shown: str = ""
+    """What stands in the list, where the whole of it, a file's name, stands above it as it is typed."""
 
 
 def names(operation: Operation) -> tuple[str, ...]:
@@ -81,7 +83,7 @@ def views(text: str, words: Mapping[str, Sequence[tuple[str, str]]]) -> Iterator
                 yield Typed(f"{each} ", VIEWS[each])
             continue
         if not choices:
-            yield Typed(f"{each} {rest}", VIEWS[each], view=(each, rest) if rest else None)
+            yield Typed(f"{each} {rest}", VIEWS[each], view=(each, rest) if rest else None, shown=each if rest else "")
         fitting = [pair for pair in choices if pair[0].lower().startswith(rest.lower())]
         for word, about in sorted(fitting, key=lambda pair: pair[0].lower() != rest.lower()):
             yield Typed(f"{each} {word}", about, view=(each, word))

@@ -14,7 +14,7 @@ from textual.content import Content
 from textual.theme import BUILTIN_THEMES
 from textual.widgets import Input, OptionList
 
-from mpstui.core.late import dataclass
+from mpstui.core.late import dataclass, pattern
 from mpstui.core.model import Daemon, Snapshot
 from mpstui.core.text import printable
 from mpstui.operations.operation import Operation
@@ -26,7 +26,10 @@ from mpstui.ui.dialogs.help import NOT_HERE
 from mpstui.ui.keys import ACTION_PREFIX, written
 from mpstui.ui.lines import StyledScreen
 
-_HELP_WEIGHT = 0.01
+_BEGINS, _NAMED, _DESCRIBED = 1.0, 0.8, 0.01
+_LONG = 4
+"""Letters from which descriptions are looked through too: with fewer nearly all of them have a word that begins so."""
+_WORDS: Final = pattern(r"\w+|[^\w\s]+")
 _NOT_NOW: Final = "not now: "
 _TYPED = 1000
 """What is typed by name stands above all that its letters are found in."""
@@ -77,6 +80,32 @@ class Command:
     run: Callable[[], Any]
     listed: bool = True
     """Whether it is shown before anything is typed. How to move in a list is not what a palette is opened for."""
+
+
+def rank(query: str, title: str, help: str = "") -> float:
+    """How well an entry is what is typed, 0: not at all. Each word of it begins a word of the title, in any order, or
+    of what is said of it."""
+    typed = query.lower().split()
+    if not typed:
+        return 0.0
+
+    def has(text: str) -> bool:
+        words = _WORDS.findall(text.lower())
+        return all(any(word.startswith(part) for word in words) or part in text.lower().split() for part in typed)
+
+    if has(title):
+        return _BEGINS if title.lower().startswith(typed[0]) else _NAMED
+    return _DESCRIBED if len(query.strip()) >= _LONG and has(help) else 0.0
+
+
+def _marked(query: str, title: str) -> Content:
+    """The title, with what is typed of it underlined."""
+    content = Content(title)
+    for part in query.lower().split():
+        found = next((each for each in _WORDS.finditer(title.lower()) if each.group().startswith(part)), None)
+        if found is not None:
+            content = content.stylize("bold underline", found.start(), found.start() + len(part))
+    return content
 
 
 class TypeOn(partial[None]):
@@ -142,13 +171,12 @@ class ActionCommands(Provider):
         for number, typed in enumerate(self._typed(query)):
             found = True
             yield self._hit(_TYPED - number, typed)
-        matcher = self.matcher(query.strip())
         for command in self.commands():
             # "percentage" finds Threads; what has the word in its name stands above what has it in its description.
-            described = command.listed and query.lower() in command.help.lower()
-            if (score := matcher.match(command.title) or _HELP_WEIGHT * described) > 0:
+            if (score := rank(query, command.title, command.help if command.listed else "")) > 0:
                 found = True
-                yield Hit(score, matcher.highlight(command.title), command.run, text=command.title, help=command.help)
+                title = _marked(query, command.title)
+                yield Hit(score, title, command.run, text=command.title, help=command.help)
         if query.strip() and not found:
             for number, typed in enumerate(self._misread(query)):
                 yield self._hit(_TYPED - number, typed)
@@ -156,7 +184,9 @@ class ActionCommands(Provider):
     def _hit(self, score: int, typed: Typed) -> Hit:
         whole = typed.view is not None or typed.pipe_dir is not None or typed.operation is not None
         take = (partial if whole else TypeOn)(self._take, typed)
-        return Hit(score, Content(typed.text), take, text=typed.text, help=self._refused(typed) or typed.help)
+        return Hit(
+            score, Content(typed.shown or typed.text), take, text=typed.text, help=self._refused(typed) or typed.help
+        )
 
     def _refused(self, typed: Typed) -> str:
         """Why what is typed whole is not done now; empty where it is."""
