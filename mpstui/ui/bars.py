@@ -14,8 +14,10 @@ from mpstui.core.cells import SEVERITY, health_word
 from mpstui.core.late import dataclass
 from mpstui.core.model import Daemon, Past, Problem, Snapshot
 from mpstui.core.text import UNKNOWN, about, path_text, plural
-from mpstui.ui.layout import FRAMED
 from mpstui.ui.lines import Line, LineWidget, fit, justify, width_of
+
+_WORDY = 100
+"""Cells from which a key says at length what it does."""
 
 
 def badge(past: Past) -> str:
@@ -265,7 +267,7 @@ class KeyBar(LineWidget):
         """What fits whole: keys that do nothing now go first, then those that matter least; what is short comes back
         into the room that a long one has left."""
         every = list(self._hints)
-        if width < FRAMED[0]:
+        if width < _WORDY:
             every = [hint._replace(text=hint.brief or hint.text) for hint in every]
         hints, left = list(every), list[KeyHint]()
 

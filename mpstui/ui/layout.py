@@ -16,8 +16,9 @@ WIDE: Final = 118
 """Cells from which devices and limits stand side by side."""
 MIN_WIDTH: Final = 40
 MIN_HEIGHT: Final = 10
-FRAMED: Final = (100, 32)
-"""Cells and lines from which each panel has a frame; below, a line with its name or its headings is enough."""
+FRAMED: Final = (101, 32)
+"""Cells and lines from which each panel has a frame, which takes the cell that makes them one more than 100; below, a
+line with its name or its headings is enough."""
 _TWO_PANELS: Final = 7
 _ALL_PANELS: Final = 16
 _ROOM_FOR_LIMITS: Final = 34

@@ -71,6 +71,18 @@ async def test_a_percentage_is_shown_as_it_is_typed_and_sent_with_the_second_ent
     assert (request.action, request.value, request.server_pid, request.pipe_dir) == (PERCENTAGE, "25", None, PIPE)
 
 
+async def test_at_24_lines_those_who_keep_what_they_have_get_the_lines_that_are_left():
+    """Seen: 6 of 14 in view, below five empty lines."""
+    many = node(tuple(client(6000 + n, user="dave") for n in range(14)))
+    _, host = opened(PERCENTAGE, many, server=ProcessKey(1402, 9000))
+    async with host.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: text_of(host).count("  dave  ") >= 10)
+        await pilot.press("0", ".")
+        await until(pilot, lambda: "Apply" in text_of(host))
+        body = host.screen.query_one("#body")
+        assert body.virtual_size.height <= body.size.height, "one thing scrolls, not two"
+
+
 @pytest.mark.parametrize(
     ("action_id", "values", "said"),
     [

@@ -21,6 +21,14 @@ def filled(width: int, height: int, needs: Needs) -> None:
     assert sum(heights.values()) == height - 2 - needs.bars, (width, height, needs, made)
 
 
+def test_a_wider_terminal_never_has_a_narrower_list() -> None:
+    """Seen: at 100 columns the command had a cell less than at 99, because a frame came."""
+    needs = Needs(2, 2, 1, False, 1, "clients", clients=14)
+    for height in (24, 31, 40, 60):
+        cells = [width - (2 if plan(width, height, needs).framed else 1) for width in range(MIN_WIDTH, 220)]
+        assert cells == sorted(cells), height
+
+
 @pytest.mark.parametrize(("explained", "focus"), itertools.product([False, True], FOCUS))
 def test_every_size_is_filled_exactly_and_nothing_overlaps(explained: bool, focus: str) -> None:
     choices = ({}, {"servers": True, "limits": True, "events": True}, dict.fromkeys(("devices", "events"), False))

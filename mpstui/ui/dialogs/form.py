@@ -19,8 +19,10 @@ from mpstui.fields import DAEMON, SERVER, View
 from mpstui.operations.operation import Operation
 from mpstui.operations.types import Argument, ExitStatus, Preview, Request
 from mpstui.ui.contract import Runner
+from mpstui.ui.dialogs.base import KEYS
 from mpstui.ui.dialogs.progress import ActionDialog
 from mpstui.ui.dialogs.widgets import (
+    LIST_ROWS,
     Choice,
     Chooser,
     DetailRow,
@@ -58,9 +60,12 @@ class ChangeForm(ActionDialog):
         .field > Input { width: 24; }
         .field > .hint { width: 1fr; height: auto; padding-left: 2; color: $text-muted; }
         .field.-last { margin-bottom: 0; }
-        #problem { margin: 0 0 1 14; min-height: 1; display: block; }
+        #problem { margin: 0 0 1 0; padding-left: 14; min-height: 1; display: block; }
         #facts { min-height: 3; }
         #warnings { margin-top: 1; }
+        .-short #body, .-short #foot, .-short Listing { margin-top: 0; }
+        .-short .field { margin-bottom: 0; }
+        .-short #problem { margin: 0; }
     }
     """
 
@@ -212,6 +217,21 @@ class ChangeForm(ActionDialog):
                 [Content(plain(line)) for line in in_columns(preview.not_reached)],
             )
         self.show_foot("Apply", ready=self._problem is None and not self.settled)  # what is in force, not once more
+        self._give_the_rest()
+
+    def _fit(self, height: int) -> None:
+        super()._fit(height)
+        if height < self.TALL:  # neither the body nor the foot has an empty line above it
+            self.query_one("#body").styles.max_height = max(1, height - self.CHROME - KEYS)
+        self._give_the_rest()
+
+    def _give_the_rest(self) -> None:
+        """Where there are few lines, a long list of those who keep what they have, which stands last, gets all that
+        nothing else needs."""
+        body, kept = self.query_one("#body"), self.query_one("#kept", Listing)
+        fills = self.query_one("#box").has_class("-short") and self.state == "asking" and kept.count > LIST_ROWS
+        body.styles.height = body.styles.max_height if fills else "auto"
+        kept.fill(fills)
 
     def _of_gpu(self) -> list[tuple[str, str]]:
         """For whoever wants a share of one GPU, and sets what no GPU has of its own."""

@@ -156,7 +156,7 @@ class Scroll(VerticalScroll):
         return show and self.container_size.width > self.styles.scrollbar_size_vertical
 
 
-_ROWS = 6
+LIST_ROWS = 6
 """Lines of a list that there is always room for."""
 _USUAL_HEIGHT = 24
 
@@ -188,7 +188,8 @@ class Listing(Scroll):
         super().__init__(id=id, classes=classes, can_focus=False)
         self._lines: tuple[Content, ...] = ()
         self._title = ""
-        self._room = _ROWS
+        self._rows = self._room = LIST_ROWS
+        self._fills = False
         self._static = Static(markup=False)
 
     def compose(self) -> ComposeResult:
@@ -209,9 +210,32 @@ class Listing(Scroll):
 
     def fit(self, height: int) -> None:
         """Take more lines where the screen has more than the usual ones: three lists may stand in one dialog."""
-        self._room = max(_ROWS, (height - _USUAL_HEIGHT) // 3)
-        self.styles.max_height = self._room + 1
+        self._rows = max(LIST_ROWS, (height - _USUAL_HEIGHT) // 3)
+        self._take()
+
+    def fill(self, fills: bool) -> None:
+        """Take what nothing else in its box needs, and the usual lines at least; or go back to those."""
+        self._fills = fills
+        self._take()
+
+    def _take(self) -> None:
+        self.styles.height = "1fr" if self._fills else "auto"
+        self.styles.min_height = self._rows + 1 if self._fills else None
+        self.styles.max_height = self.count + 1 if self._fills else self._rows + 1
+        if not self._fills:
+            self._room = self._rows
         self.can_focus = self.long
+
+    def on_resize(self, event: events.Resize) -> None:
+        """In what nothing else needs there may be room for all of it."""
+        if self._fills:
+            self._room = event.size.height
+            self.can_focus = self.long
+
+    @property
+    def count(self) -> int:
+        """How many lines it has."""
+        return len(self._lines)
 
     def _entitle(self) -> None:
         self.border_title = Content(f" {'▸ ' if self.has_focus else ''}{self._title} ")
