@@ -119,7 +119,7 @@ StyledScreen {
         & > .ui--badge { background: ansi_default; color: ansi_default; text-style: bold reverse; }
         & > .ui--tab { background: ansi_default; text-style: bold reverse; }
     }
-    & ToastRack { margin-bottom: 0; max-height: 50%; overflow-y: hidden; }
+    & ToastRack { margin-bottom: 1; max-height: 50%; overflow-y: hidden; }
     & Toast { width: 100%; max-width: 100%; margin-top: 0; padding: 0 1; }
 }
 """

@@ -336,6 +336,9 @@ class Overview(WithPast, WithTrouble, Ground):
             tabs = problems = self.alert.display = self.past_bar.display = False
         self.tabs.display = tabs
         self.problems.display = bool(problems)
+        for rack in self.query_children("ToastRack"):  # what is told covers no key and no remedy
+            if rack.styles.margin.bottom != 1 + problems:
+                rack.styles.margin = (0, 0, 1 + problems, 0)
         above = 1 + tabs + alert + past
         if (fresh, above) == (self._plan, self._above):
             return

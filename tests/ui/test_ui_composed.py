@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pyte
@@ -12,6 +13,7 @@ from textual import _time
 from textual.geometry import Region
 from textual.screen import Screen
 
+from mpstui.core.model import Problem
 from mpstui.operations.registry import OPERATIONS
 from mpstui.ui.dialogs import HelpScreen
 from mpstui.ui.diff import ScreenDiff
@@ -191,3 +193,23 @@ async def test_what_is_to_be_painted_while_updates_are_held_back_is_painted_afte
             app.screen._compositor_refresh()
         await until(pilot, lambda: painted)
     assert set(painted) == {0}
+
+
+async def test_what_is_told_covers_neither_the_keys_nor_the_first_problems_remedy() -> None:
+    """Seen at 80x24: the line of the keys was gone for five seconds, and with two notifications the remedy too."""
+    problem = Problem(
+        "warning", "outdated", "server 1402", "2 clients keep old limits, as they did before.", "Do this."
+    )
+    app = make_app(replace(one_daemon(), problems=(problem,) * 3))
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        await pilot.pause()
+        remedy, keys = text_of(app).splitlines()[-2:]
+        assert "→" in remedy
+        for text in ("one is told", "and another one"):
+            app.notify(text, markup=False)
+            await until(pilot, lambda text=text: text in text_of(app))
+        assert text_of(app).splitlines()[-2:] == [remedy, keys]
+        await pilot.press("l")
+        app.notify("over a dialog", markup=False)
+        await until(pilot, lambda: "over a dialog" in text_of(app))
+        assert "Esc close" in text_of(app).splitlines()[-1]

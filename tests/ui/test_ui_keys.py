@@ -752,7 +752,7 @@ async def test_at_eighty_columns_the_foot_has_the_keys_of_the_panel_and_help_beg
         assert {"U", "m", "o", "p", "F5", "F6"} <= set(foot) | set(first[1:17]), first
 
 
-async def test_what_is_told_takes_the_line_of_the_keys_and_no_row() -> None:
+async def test_what_is_told_takes_a_line_of_the_events_and_none_of_the_keys_or_clients() -> None:
     app = make_app(one_daemon())
     async with app.run_test(size=(80, 24), notifications=True) as pilot:
         await press(pilot, "1")
@@ -760,8 +760,8 @@ async def test_what_is_told_takes_the_line_of_the_keys_and_no_row() -> None:
         await press(pilot, "t")
         await until(pilot, lambda: "choose a client" in text_of(app))
         after = text_of(app).splitlines()
-        assert after[-1].split()[1:3] == ["Terminate", "choose"]
-        assert after[:-1] == before[:-1]
+        assert after[-2].split()[1:3] == ["Terminate", "choose"]
+        assert (after[:-2], after[-1]) == (before[:-2], before[-1])
 
 
 async def test_the_screen_outlives_the_collection_of_its_garbage(monkeypatch) -> None:
