@@ -47,6 +47,8 @@ _BAR: Final = 2
 _REASON: Final = 20
 """Cells that the reason has at least, for which these columns go below the list:"""
 _GO_FIRST: Final = ("memory_used", "contexts", "outside_processes")
+_NAME: Final = 16
+"""Cells that a node's name may have in any case."""
 _SHARE: Final = 0.6
 """Of the screen's height, for what is known of a node: as in the style."""
 
@@ -166,7 +168,7 @@ class FleetApp(TypedApp[int]):
 
     def on_resize(self) -> None:
         if self._fleet:
-            self._paint()  # as much of the reason as there is room for
+            self.call_later(self._paint)  # as much of the reason as there is room for, once the size is the new one
 
     @property
     def table(self) -> DataTable[Any]:
@@ -256,6 +258,8 @@ class FleetApp(TypedApp[int]):
         """Heads and rows of the cells by field. The last column is the reason: it is cut where there is no room, with a
         sign, and others go below the list before it is cut to a word."""
         heads = {each.id: each.row.name for each in NODE.rows() if each.row}
+        for cell in columns[next(iter(columns))]:
+            cell.truncate(self._most_of_a_name, overflow="ellipsis")
         widths = {name: 2 + max((len(heads[name]), *(c.cell_len for c in cells))) for name, cells in columns.items()}
         last = list(columns)[-1]
         room = self.size.width - _BAR - sum(widths.values()) + widths[last]
@@ -269,9 +273,16 @@ class FleetApp(TypedApp[int]):
             cell.truncate(max(len(heads[last]), room - 2), overflow="ellipsis")
         return [heads[name] for name in columns], [list(row) for row in zip(*columns.values(), strict=True)]
 
+    @property
+    def _most_of_a_name(self) -> int:
+        """Cells of the list; below it a name is whole."""
+        return max(_NAME, self.size.width // 3)
+
     def _shorten(self, heads: Sequence[str], rows: Sequence[Sequence[Text]]) -> None:
         """What and remedy have the room beside the other columns, and a sign where they are cut: below the list
         they are told in full."""
+        for row in rows:
+            row[0].truncate(self._most_of_a_name, overflow="ellipsis")
         whole = [2 + max((len(head), *(row[at].cell_len for row in rows))) for at, head in enumerate(heads)]
         room = self.size.width - _BAR - sum(whole[:-2])
         what = min(whole[-2], max(_REASON, room * 2 // 3))

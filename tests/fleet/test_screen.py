@@ -289,3 +289,20 @@ def read(fd: int) -> bytes:
         return os.read(fd, 1 << 16)
     except OSError:  # a terminal that nobody has open
         return b""
+
+
+async def test_a_long_name_leaves_the_reason_its_room_and_a_terminal_that_grows_shows_more_at_once() -> None:
+    """Seen at 80 columns: “A f…” beside a name of 45 letters; after a change of size the columns of the old one."""
+    why = "A fatal GPU fault; new clients are refused until the last client hit has ended."
+    name = "gpu-a-host-with-a-very-long-name.example.org"
+    fleet = app(Source([FleetNode(name, "FAULT", why), *nodes(3)[1:]]))
+    async with fleet.run_test(size=(80, 24)) as pilot:
+        await fleet.workers.wait_for_complete()
+        await pilot.pause()
+        assert "A fatal GPU fault; ne" in on_screen(fleet)
+        assert name in on_screen(fleet), "below the list, whole"
+        await pilot.resize_terminal(160, 48)
+        await pilot.pause()
+        row = next(line for line in on_screen(fleet).splitlines() if "FAULT" in line and why[:9] in line)
+        assert name in row
+        assert why[:40] in row
