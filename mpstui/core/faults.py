@@ -16,9 +16,9 @@ _NOT_SAID: Final = "the daemon has not said so"
 _NOT_ASKED: Final = "no daemon is here to confirm it"
 
 
-def not_said(daemon: Daemon) -> str:
-    """Why a fault is the log's word alone, as a clause."""
-    return _NOT_ASKED if daemon.by_logs else _NOT_SAID
+def not_said(daemon: Daemon, fault: ServerFault) -> str:
+    """Why a fault is the log's word alone, or no better than that, as a clause."""
+    return _NOT_ASKED if daemon.by_logs else fault.doubt or _NOT_SAID
 
 
 class OwnerNote(NamedTuple):
@@ -76,8 +76,8 @@ def _report(server: Server, fault: ServerFault, daemon: Daemon, snapshot: Snapsh
     summary = f"server {server.pid} had a fatal fault{ago}: {waits}{refused}"
     brief = f"server {server.pid}{since}: {len(affected)} to end; {fault.refused} refused"
     if not fault.confirmed:  # whoever writes the log may say what he likes: nobody is told to end anything for it
-        summary = f"server.log tells of a fatal fault of server {server.pid}{ago}; {not_said(daemon)}"
-        brief = f"server {server.pid}, by its log; {not_said(daemon)}"
+        summary = f"server.log tells of a fatal fault of server {server.pid}{ago}; {not_said(daemon, fault)}"
+        brief = f"server {server.pid}, by its log; {not_said(daemon, fault)}"
     return FaultReport(
         server_pid=server.pid,
         fault=fault,
@@ -88,7 +88,7 @@ def _report(server: Server, fault: ServerFault, daemon: Daemon, snapshot: Snapsh
         summary=summary,
         brief=brief,
         notes=tuple(_notes(left, fault, snapshot, xids)) if fault.confirmed else (),
-        unsaid="" if fault.confirmed else not_said(daemon),
+        unsaid="" if fault.confirmed else not_said(daemon, fault),
         xids=xids,
     )
 

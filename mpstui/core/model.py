@@ -223,7 +223,10 @@ class ServerFault:
     refused: int = 0
     """Connections refused because of it; a client that tries again counts again."""
     confirmed: bool = True
-    """Whether the daemon itself, asked since, has said that the server is in FAULT. Until then it is the log's word."""
+    """Whether the daemon itself, asked since, has said that the server is in FAULT, and its word is enough for all of
+    ``affected``. Until then it is the log's word."""
+    doubt: str = ""
+    """Why the daemon's word is not enough, as a clause; empty where it is, or where it has not said so."""
     ended_nearby: tuple[int, ...] = ()
     """PIDs of clients that were not hit and whose processes ended at the time of the fault: if one of them was killed,
     it is the cause (fact 17)."""
@@ -618,9 +621,12 @@ class Daemon:
     def covers(self, process: Client | SessionHolder | None) -> bool:
         """Whether the word of this daemon is enough to end that process: root's is, a user's is for processes of that
         user. What its simulated clients stand for are made-up users; whose they are is looked at when it is done."""
-        if process is None or (isinstance(process, Client) and not process.local):
-            return False
-        return self.simulated or may_signal(self.speaker, () if process.uid is None else (process.uid,))
+        return process is not None and not (isinstance(process, Client) and not process.local) and self.vouches(process)
+
+    def vouches(self, process: Client | SessionHolder | None) -> bool:
+        """Whether its word on that process is enough to believe it; None: on one of which nothing is known here."""
+        uid = process.uid if process is not None else None
+        return self.simulated or may_signal(self.speaker, () if uid is None else (uid,))
 
     def clients(self) -> Iterator[Client]:
         for server in self.servers:

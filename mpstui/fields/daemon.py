@@ -104,7 +104,7 @@ def _status_row(server: Server, view: View) -> str:
 
 def _status_facts(server: Server, view: View) -> Iterable[Fact]:
     if server.fault is not None and not server.fault.confirmed and view.daemon is not None:
-        yield Fact("status", f"{server.status}?: by server.log; {not_said(view.daemon)}", "warn")
+        yield Fact("status", f"{server.status}?: by server.log; {not_said(view.daemon, server.fault)}", "warn")
     else:
         yield Fact("status", server.status or UNKNOWN, "bold" if server.status == "ACTIVE" else "bad bold")
     if (told := told_to_end(server)) is not None:

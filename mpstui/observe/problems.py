@@ -639,11 +639,13 @@ def _of_server(server: Server, daemon: Daemon) -> Iterable[Problem]:
         whom = f" ({', '.join(map(str, hit))})" if hit else ""
         remedy = f"End the clients hit by it{whom}: their work is lost already."
         if fault and not fault.confirmed:
-            unsaid = not_said(daemon)
+            unsaid = not_said(daemon, fault)
             text = f"server.log tells of a{text[1:]} {unsaid[0].upper()}{unsaid[1:]}."
             remedy = KINDS["fault"]["warning"].remedy
             if daemon.by_logs:
                 remedy = "End nobody for it on the log's word alone."
+            elif fault.doubt:
+                remedy = "End nobody for it on that word alone."
             elif (why := daemon.lacking("get_server_status")) is not None:
                 remedy = (
                     f"End nobody for it on the log's word alone: get_server_status, which would confirm it, is {why}."

@@ -1077,8 +1077,11 @@ class NodeState:
 
 
 def _as_claimed(daemon: Daemon) -> Daemon:
-    """Whom a log accuses of blocking its daemon, or who holds it, is told as that daemon's claim, unless its word
-    covers him: no remedy asks for the end of a process that is not proved to be the one, or is somebody else's."""
+    """Whom a log accuses of blocking its daemon, who holds it, or whom a fault has hit is told as that daemon's claim,
+    unless its word covers him: no remedy asks for the end of a process that is not proved to be the one, or is
+    somebody else's."""
+    if any(server.fault is not None and server.fault.confirmed for server in daemon.servers):
+        daemon = replace(daemon, servers=tuple(_fault_as_claimed(server, daemon) for server in daemon.servers))
     found, accused = daemon.condition, list[Client | SessionHolder | None]()
     if daemon.blocked_by is not None:
         accused = [daemon.find_client(daemon.blocked_by)]
@@ -1089,6 +1092,17 @@ def _as_claimed(daemon: Daemon) -> Daemon:
     if all(map(daemon.covers, accused)):
         return daemon
     return replace(daemon, condition=as_claimed(found))
+
+
+def _fault_as_claimed(server: Server, daemon: Daemon) -> Server:
+    fault = server.fault
+    if fault is None or not fault.confirmed:
+        return server
+    there = {client.key: client for client in server.clients}
+    if all(daemon.vouches(there.get(key)) for key in fault.affected):
+        return server
+    doubt = f"that daemon's word is no proof for processes of others: {daemon.speaker.why}"
+    return replace(server, fault=replace(fault, confirmed=False, doubt=doubt))
 
 
 def _forget_silence(watched: Watched, blocker: int | None) -> None:

@@ -47,6 +47,9 @@ def claimed(action: str, daemon: Daemon) -> tuple[ProcessKey, ...]:
 def left_out(action: str, daemon: Daemon) -> str | None:
     """Why a process that would have to end is not offered; None where there is no such."""
     if action == "end_lost_clients" and any(server.fault and not server.fault.confirmed for server in daemon.servers):
+        doubts = [server.fault.doubt for server in daemon.servers if server.fault and server.fault.doubt]
+        if doubts:
+            return f"server.log and its daemon tell of a fault; {doubts[0]}"
         unsaid = "server.log tells of a fault, and the daemon has not been heard to say so"
         why = daemon.lacking("get_server_status")
         return (

@@ -226,6 +226,21 @@ def test_another_users_client_waits():
     assert "2943" in problem.subject
 
 
+@pytest.mark.parametrize(("whose", "confirmed"), [(0, True), (1000, True), (2001, False), (None, False)])
+def test_a_fault_is_a_daemons_claim_of_those_for_whom_it_does_not_speak(whose, confirmed):
+    """What it says is enough for its own user's processes; root was told to end his, and wrote notes to himself."""
+    clock = "21:41:52.000"
+    node = fold(clock, **CONTAINMENT)
+    node.set_facts([901, 902, 903], {pid: facts(pid, uid=1000) for pid in (901, 902, 903)}, at(clock))
+    node.set_places([node.watch(PIPE).place._replace(uid=whose, speaker=Speaker(whose, "a daemon of somebody"))])
+    node.fold_membership(PIPE, Membership(at("21:41:51.900"), (910,), {910: "FAULT"}), at("21:41:51.900"))
+    snapshot, daemon = shot(node, clock)
+    fault = daemon.servers[0].fault
+    assert (fault.confirmed, "a daemon of somebody" in fault.doubt) == (confirmed, not confirmed)
+    (problem,) = [problem for problem in snapshot.problems if problem.code == "fault"]
+    assert ("901" in problem.remedy) == (whose == 0)
+
+
 @pytest.mark.parametrize("uid", [2001, 2002])
 def test_nobody_is_to_end_a_process_on_the_word_of_a_daemon_that_lies(uid):
     """It said: End client 16769. Never terminate it again."""

@@ -145,7 +145,7 @@ async def test_fault_one_is_told_one_is_ended_then_all_and_the_recovery_is_seen(
         assert f"  {alice}  python train.py --model vit-b16" in node.app.clipboard
         assert "Please end them" in node.app.clipboard
         await node.confirm("x")
-        await node.shows("✓ ended", "2 left to end")
+        await node.shows("✓ disconnected", "2 left to end")
         assert node.daemon.servers[0].status == "FAULT"
         await node.confirm("e")
         await node.shows("has recovered", "takes new clients again, since")

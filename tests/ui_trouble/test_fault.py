@@ -72,8 +72,25 @@ async def test_a_fault_that_no_log_tells_of_is_not_called_none() -> None:
         told = said(app)
         assert "Server 1402 is in FAULT, and no log tells of it" in told
         assert "No server is in FAULT" not in told
+        assert "not known: no log tells whom the fault hit" in text_of(app)
         await pilot.press("e", "enter")
         assert isinstance(app.screen, FaultScreen), "nobody is offered"
+
+
+async def test_whom_a_fault_has_hit_by_another_users_daemon_does_not_have_to_end() -> None:
+    """It said of root's processes that they have to end, and made a note to root that asks for it."""
+    claimed = faulted(A, B, C, confirmed=False, doubt="no proof: a daemon of mallory")
+    app = trouble_app(claimed)
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("exclamation_mark")
+        text, told = text_of(app), said(app)
+        assert (text.count("? by the log"), "has to end" in text + told) == (3, False)
+        assert "server.log tells of a fatal fault" in told
+        assert "no proof: a daemon of mallory" in told
+        assert "On such a word nothing is offered" in told
+        assert "Tell the owners" not in told
+        await pilot.press("y")
+        assert "there is no note" in [*app._notifications][-1].message
 
 
 @pytest.mark.parametrize("size", [SIZE, (80, 24)])
@@ -165,15 +182,15 @@ async def test_one_or_all_are_asked_for_by_identity_and_who_runs_on_never() -> N
         assert [*app._notifications][-1].message.endswith(f" runs on; still to end: {left}")
 
 
-async def test_who_has_ended_is_ticked_off_and_the_recovery_told_on_the_same_screen() -> None:
+async def test_who_has_gone_is_ticked_off_and_the_recovery_told_on_the_same_screen() -> None:
     app = trouble_app(faulted(A, B, C))
     async with app.run_test(size=SIZE) as pilot:
         await pilot.press("exclamation_mark")
         text = await push(pilot, faulted(B))
         rows = {n: line for line in text.splitlines() for n in ("3000", "3001", "3002") if f"  {n} " in line[:12]}
-        assert "✓ ended" in rows["3000"]
+        assert "✓ disconnected" in rows["3000"]
         assert "✕ has to end" in rows["3001"]
-        assert "✓ ended" in rows["3002"]
+        assert "✓ disconnected" in rows["3002"]
         text = await push(pilot, recovered())
         assert "Server 1402 has recovered" in text
         assert "takes new clients again, since 12:04:30, 11s after the fault" in text
@@ -213,7 +230,7 @@ def test_a_client_that_is_looked_at_later_stays_one_row_and_has_not_ended() -> N
         (D, "unhurt"),
     ]
     again = ProcessKey(A.pid, 99)
-    assert (A, "ended") in states(known, faulted(B, again)), "another process of the number is another one"
+    assert (A, "gone") in states(known, faulted(B, again)), "another process of the number is another one"
 
 
 async def test_who_lives_when_the_fault_is_over_has_not_ended() -> None:
@@ -222,13 +239,13 @@ async def test_who_lives_when_the_fault_is_over_has_not_ended() -> None:
     async with app.run_test(size=SIZE) as pilot:
         await pilot.press("exclamation_mark")
         text = await push(pilot, containment())
-        assert (text.count("● runs on"), "✓ ended" in text) == (4, False)
+        assert (text.count("● runs on"), "✓ disconnected" in text) == (4, False)
         await push(pilot, faulted(A, B, C))
         one = node().daemons[0]
         alone = replace(one, servers=(), lost=(LostClient(A, 1402), LostClient(B, 1402)))
         await push(pilot, replace(node(), daemons=(alone,)))
         stand = [(row.key, row.state) for row in app.screen.panel.rows]
-        assert stand == [(C, "ended"), (D, "ended"), (A, "unhurt"), (B, "unhurt")]
+        assert stand == [(C, "gone"), (D, "gone"), (A, "unhurt"), (B, "unhurt")]
 
 
 async def test_ended_is_not_said_of_a_client_that_was_never_known() -> None:
@@ -237,11 +254,11 @@ async def test_ended_is_not_said_of_a_client_that_was_never_known() -> None:
     async with app.run_test(size=SIZE) as pilot:
         await pilot.press("exclamation_mark", "j")
         text = await push(pilot, known)
-        assert (text.count("✕ has to end"), text.count("● runs on"), text.count("✓ ended")) == (3, 1, 0)
+        assert (text.count("✕ has to end"), text.count("● runs on"), text.count("✓ disconnected")) == (3, 1, 0)
         assert "x ends process 3001" in said(app), "the cursor stays on its client"
         await push(pilot, not_looked_at(known))
         text = await push(pilot, not_looked_at(faulted(B)))
-        assert "✓ ended" not in text
+        assert "✓ disconnected" not in text
         assert [row.state for row in app.screen.panel.rows] == ["left", "unknown", "unknown", "unhurt"]
 
 

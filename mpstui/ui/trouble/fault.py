@@ -13,7 +13,7 @@ from textual.binding import Binding, BindingType
 from mpstui.core.cells import with_indices
 from mpstui.core.faults import FaultReport, OwnerNote, fault_reports
 from mpstui.core.late import dataclass
-from mpstui.core.model import Client, ProcessKey, Snapshot
+from mpstui.core.model import Client, ProcessKey, Server, Snapshot
 from mpstui.core.text import UNKNOWN, format_age, listed, owner, plural
 from mpstui.operations.registry import operation
 from mpstui.operations.rescue import targets
@@ -27,12 +27,13 @@ from mpstui.ui.screens import ListScreen
 from mpstui.ui.trouble.alert import named_by_log, recovery, recovery_text
 from mpstui.ui.typeahead import opens
 
-State = Literal["left", "claimed", "ended", "unknown", "unhurt"]
-"""``claimed``: hit by the log's word alone; ``unknown``: no longer there, and which process it was was never known."""
+State = Literal["left", "claimed", "gone", "unknown", "unhurt"]
+"""``claimed``: hit by the log's word alone; ``gone``: no longer a client, which is what the server waits for; its
+process has ended, or has left MPS. ``unknown``: that too, and which process it was was never known."""
 _STATE: Final[dict[State, tuple[str, str]]] = {
     "left": ("✕ has to end", "bad"),
     "claimed": ("? by the log", "warn"),
-    "ended": ("✓ ended", "good"),
+    "gone": ("✓ disconnected", "good"),
     "unknown": (UNKNOWN, "dim"),
     "unhurt": ("● runs on", "dim"),
 }
@@ -73,7 +74,7 @@ def victims_of(seen: Iterable[Victim], reports: Sequence[FaultReport], there: Co
         if (same := key.among(there)) is not None:
             now[same] = replace(victim, key=same, state="unhurt")
         else:
-            now[key] = replace(victim, state="unknown" if key.start_ticks is None else "ended")
+            now[key] = replace(victim, state="unknown" if key.start_ticks is None else "gone")
     return sorted(now.values(), key=lambda victim: (_ORDER.index(victim.state), victim.key.pid))
 
 
@@ -81,6 +82,8 @@ class VictimsPanel(Panel[Victim]):
     """Who has to end comes first."""
 
     KIND: ClassVar[str] = "client"
+    untold = False
+    """A server is in FAULT, and no log tells whom it hit."""
 
     def key(self, row: Victim) -> ProcessKey:
         return row.key
@@ -90,7 +93,7 @@ class VictimsPanel(Panel[Victim]):
         return (("Clients", "title"), (f" {left} left to end" if left else "", "bad"))
 
     def empty(self) -> str:
-        return "no client of a server in FAULT"
+        return "not known: no log tells whom the fault hit" if self.untold else "no client of a server in FAULT"
 
     def head(self, width: int) -> Line | None:
         return (("   PID      USER       STATE           COMMAND", "head"),)
@@ -100,7 +103,7 @@ class VictimsPanel(Panel[Victim]):
         client = row.client
         user = owner(client.user, client.uid) if client else UNKNOWN
         named = ("◀ named, not proof  ", "warn") if row.named else ("", "text")
-        gone = "dim" if row.state in {"ended", "unknown"} else "text"
+        gone = "dim" if row.state in {"gone", "unknown"} else "text"
         return [
             (
                 ("   ", "text"),
@@ -145,6 +148,7 @@ class FaultScreen(ListScreen):
             self._reports[report.server_pid] = report
         there = [*(c.key for c in daemon.clients()), *(lost.key for lost in daemon.lost)] if daemon else []
         self._seen = victims_of(self._seen, present, there)
+        self.panel.untold = bool(self._failed()) and not present
         self._set_rows(self._seen)
 
     def _set_rows(self, rows: list[Victim]) -> None:
@@ -152,8 +156,11 @@ class FaultScreen(ListScreen):
         before, at = self.victims.cursor_row, self.victims.cursor_index
         self.victims.set_rows(rows)
         after, left = self.victims.cursor_row, sum(row.state == "left" for row in self.victims.rows)
-        if before is not None and after is not None and left and (before.state, after.state) == ("left", "ended"):
+        if before is not None and after is not None and left and (before.state, after.state) == ("left", "gone"):
             self.victims.move_to(min(at, left - 1))
+
+    def _failed(self) -> list[Server]:
+        return [server for server in self.daemon.servers if server.status == "FAULT"] if self.daemon is not None else []
 
     @property
     def _lasting(self) -> tuple[FaultReport, ...]:
@@ -182,7 +189,7 @@ class FaultScreen(ListScreen):
         row, left = self.victims.cursor_row, listed(key.pid for key in self._all())
         if not left or row is None:
             return _NOBODY
-        what = {"unhurt": "runs on", "ended": "has ended", "unknown": "is not there any more"}.get(
+        what = {"unhurt": "runs on", "gone": "has disconnected", "unknown": "is not there any more"}.get(
             row.state, "does not have to end"
         )
         return f"{row.key.pid} {what}; still to end: {left}"
@@ -194,8 +201,7 @@ class FaultScreen(ListScreen):
         report, daemon = self._report, self.daemon
         over = recovery(snapshot, daemon) if daemon is not None else None
         if report is None:
-            failed = [server for server in daemon.servers if server.status == "FAULT"] if daemon is not None else []
-            if failed:  # the daemon's own word, without a log that tells of it
+            if failed := self._failed():  # the daemon's own word, without a log that tells of it
                 text = f"Server {failed[0].pid} is in FAULT, and no log tells of it: whom it hit is not known."
                 then = "New clients are refused until the last client that was hit has ended."
                 return f"Server {failed[0].pid} in FAULT", [Para(text, "bad", "✕"), Para(then, "text")]
@@ -253,7 +259,9 @@ class FaultScreen(ListScreen):
     def _offers(self, report: FaultReport) -> Iterator[Para]:
         if not report.fault.confirmed:
             text = "Until the daemon, which is asked once, says FAULT itself, nothing is offered"
-            if self.daemon is not None and self.daemon.by_logs:
+            if report.fault.doubt:
+                text = "On such a word nothing is offered"
+            elif self.daemon is not None and self.daemon.by_logs:
                 text = "A log alone proves no fault, so nothing is offered"
             yield Para(f"{text}: end nobody for it.", "text", "▸")
             return

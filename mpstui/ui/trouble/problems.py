@@ -170,6 +170,8 @@ class ProblemsScreen(ListScreen):
             out += [Para(), Para(item.remedy, "accent", "→")]
         if not item.checked and item.code in _WHERE:
             name, key, what = _WHERE[item.code]
+            if item.code == "fault" and item.severity != "error":
+                what = "tells more"  # nobody is to end on that word
             out.append(Para(f"{self.k(name, key)} in the overview {what}", "accent", "→"))
         past = "as it was then" if snapshot.past is not None else "clears by itself"
         out += [Para(), Para("found by the check-up" if item.checked else past, "dim", "·")]
