@@ -71,11 +71,11 @@ def path_in(folder: Path, kind: str) -> str:
 
 @pytest.fixture
 def crowded(stranger: Stranger, crowd: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A /tmp in which a stranger has made one directory of each kind, and a good one. Of this machine's daemons the
-    stranger's alone: many others would leave no room for those without a daemon."""
-    running_daemons = discovery.running_daemons
+    """A /tmp in which a stranger has made one directory of each kind, and a good one. Of this machine's daemons those
+    of the test alone: many others would leave no room for those without a daemon."""
+    every, home = discovery.running_daemons, str(stranger.home)
     monkeypatch.setattr(
-        discovery, "running_daemons", lambda: tuple(each for each in running_daemons() if each.uid == stranger.uid)
+        discovery, "running_daemons", lambda: [each for each in every() if str(each.pipe_dir).startswith(home)]
     )
     stranger.python(MAKE, crowd, *(name.hex() for name in NAMES.values()), b"good".hex())
     monkeypatch.setitem(discover.__kwdefaults__, "well_known", (f"{crowd}/mps_*",))
@@ -275,8 +275,8 @@ def test_the_screen_writes_none_of_them(crowded: Path, stranger: Stranger, hidde
     program = (
         "import sys; from mpstui.observe import discovery;"
         "discovery.discover.__kwdefaults__['well_known'] = (sys.argv.pop(1),);"
-        f"every = discovery.running_daemons; strangers = {stranger.uid};"
-        "discovery.running_daemons = lambda: tuple(each for each in every() if each.uid == strangers);"
+        f"every, home = discovery.running_daemons, {str(stranger.home)!r};"
+        "discovery.running_daemons = lambda: [each for each in every() if str(each.pipe_dir).startswith(home)];"
         "from mpstui.cli import main; sys.exit(main())"
     )
     with Terminal([sys.executable, "-c", program, f"{crowded}/mps_*"]) as terminal:
