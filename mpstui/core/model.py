@@ -835,6 +835,8 @@ class Past(NamedTuple):
     """Why nothing can be changed, one clause."""
     note: str | None = None
     """What is the matter with it, one sentence."""
+    gap: tuple[float, float] | None = None
+    """From when to when nothing was recorded, where that time is within: what is shown is of before."""
 
 
 @dataclass(frozen=True, slots=True)

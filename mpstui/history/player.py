@@ -14,6 +14,8 @@ _BEFORE: Final = 120
 """Snapshots before the one that is asked for that come with it, for plots."""
 
 
+_GAP: Final = 5.0
+"""Seconds between two runs of a recorder that are told as a time of which nothing is known."""
 _READ: Final = 5.0
 """Seconds from its beginning in which a recording has read its node, or has not."""
 
@@ -37,6 +39,7 @@ class Player:
         """Why it ends where it does, where that is not its end."""
         self._until: float | None = None
         self._cursor: _Cursor | None = None
+        self._begun: dict[int, bool] = {}
 
     @property
     def span(self) -> tuple[float, float]:
@@ -60,6 +63,25 @@ class Player:
                 if shown.devices:
                     return when
         return first if asked is None else asked
+
+    def gap(self, time: float) -> tuple[float, float] | None:
+        """From when to when nothing was recorded, where that time is between two pieces; None where it is in one."""
+        heads = self.tape.heads()
+        number = member_at(heads, time)
+        if number + 1 >= len(heads):
+            return None
+        last, first = heads[number].last, heads[number + 1].first
+        return (last, first) if last < time < first and first - last > _GAP and self._anew(number + 1) else None
+
+    def _anew(self, number: int) -> bool:
+        """Whether a recorder begins with that member, and so had looked for nothing yet."""
+        if number not in self._begun:
+            try:
+                time, node = Coder().resumed(next(lines(self.tape, number)))
+                self._begun[number] = not node.snapshot(time).looked
+            except (RecordingError, StopIteration):
+                self._begun[number] = False
+        return self._begun[number]
 
     def at(self, time: float) -> ShownMoment | None:
         """What was known at that time; before the first moment: there. None where nothing is known yet."""

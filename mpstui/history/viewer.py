@@ -298,7 +298,10 @@ class Viewer:
     def _dated(self, snapshot: Snapshot, at: float, player: Player) -> Snapshot:
         first, last = player.span
         note = player.trouble or self._trouble()
-        past = Past(self._what, at, first, last, self._playing, self._speed, WHY[self._what], note)
+        gap = player.gap(at) if self._what == "REPLAY" else None
+        if gap is not None:
+            note = f"Nothing was recorded from {_told(gap[0], gap)} to {_told(gap[1], gap)}."
+        past = Past(self._what, at, first, last, self._playing, self._speed, WHY[self._what], note, gap)
         return replace(self._told(snapshot), past=past)
 
     def _told(self, snapshot: Snapshot) -> Snapshot:

@@ -67,6 +67,8 @@ class Header(LineWidget):
             word, style = health_word(daemon)
             if snapshot.past is not None and daemon.health == "unknown":  # nobody looks any more
                 word = f"{UNKNOWN} {'by its log' if daemon.servers else 'not known'} then"
+            if snapshot.past is not None and snapshot.past.gap is not None:
+                word, style = f"{UNKNOWN} not recorded", "warn"
             clients = sum(len(server.clients) for server in daemon.servers)
             known = not daemon.explained and daemon.servers_known
             counts = f" · {plural(len(daemon.servers), 'server')} · {plural(clients, 'client')}"

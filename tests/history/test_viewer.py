@@ -166,6 +166,40 @@ def test_a_recording_plays_stands_steps_and_ends(tape) -> None:
     asyncio.run(play())
 
 
+def test_where_nothing_was_recorded_between_two_pieces_is_said(tape) -> None:
+    """Seen: two runs of ``record`` into one file played as one, the hour between them as if nothing had happened."""
+    first, last = Player(tape).span
+    heads = tape.heads()
+    later = 3600.0
+
+    class Pieces:
+        """The same twice, an hour apart, as a run of record that is gone on with."""
+
+        def heads(self):
+            return [*heads, *(head._replace(first=head.first + later, last=head.last + later) for head in heads)]
+
+        def read(self, number: int, offset: int, most: int) -> bytes:
+            return tape.read(number % len(heads), offset, most)
+
+    player = Player(Pieces())
+    assert player.gap(last + 1) == (last, first + later)
+    assert [player.gap(at) for at in (first, last, first + later)] == [None] * 3
+
+    async def look() -> None:
+        viewer = Viewer("REPLAY", lambda: Pieces(), speed=0.0)
+        await viewer.start()
+        await shown(viewer, lambda s: True)
+        await viewer.jump(f"@{last + 60}")
+        found = viewer.snapshot.past
+        assert found.gap == (last, first + later)
+        assert found.note.startswith("Nothing was recorded from ")
+        await viewer.jump(f"@{last - 1}")
+        assert (viewer.snapshot.past.gap, viewer.snapshot.past.note) == (None, None)
+        await viewer.stop()
+
+    asyncio.run(look())
+
+
 def test_a_recording_begins_with_what_is_to_be_seen() -> None:
     """Seen: its first second was of a program that looked for daemons; what was before can be gone back to."""
     recording = Path(__file__).parents[2] / "docs" / "recordings" / "fault.mps"
