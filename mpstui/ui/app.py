@@ -97,7 +97,7 @@ class MpsTuiApp(TypedApp[int]):
     give_back: Callable[[], object] = staticmethod(lambda: None)
     """Called whenever garbage was collected: memory that is free goes to the system. Before the start."""
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+c,ctrl+q", "quit_app", "Quit", show=False, id="interrupt", priority=True),
+        Binding("ctrl+c,ctrl+q,ctrl+backslash", "quit_app", "Quit", show=False, id="interrupt", priority=True),
         Binding("ctrl+z", "suspend_process", "Suspend; fg comes back", show=False, id="suspend", priority=True),
         Binding("M", "mouse", "Mouse off, so that the terminal selects text; again: on", show=False, id="mouse"),
         Binding("ctrl+l", "redraw", "Redraw", show=False, id="redraw", priority=True),

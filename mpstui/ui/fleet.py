@@ -82,7 +82,7 @@ class FleetApp(TypedApp[int]):
         Binding("escape", "leave", "Back from the problems; filter off", id="back"),
         Binding("question_mark,f1", "show_help", "Help", id="help"),
         Binding("q", "quit", "Quit", id="quit"),
-        Binding("ctrl+c", "quit", priority=True),
+        Binding("ctrl+c,ctrl+backslash", "quit", priority=True),
         Binding("ctrl+z", "suspend_process", priority=True),
     ]
 

@@ -36,7 +36,7 @@ SHELL = (
     'set -m; "$@"; s=$?; while [ $s -gt 128 ] && jobs %1 >/dev/null 2>&1; do read x; fg >/dev/null; s=$?; done; exit $s'
 )
 """Brings a stopped job back at Enter."""
-LEAVING = ("q", "ctrl+c", "ctrl+q")
+LEAVING = ("q", "ctrl+c", "ctrl+q", "ctrl+backslash")
 BETWEEN = " · "
 STOPS = ("ctrl+z", "SIGSTOP")
 HEALS = 3.0

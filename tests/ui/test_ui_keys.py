@@ -322,6 +322,16 @@ async def test_help_palette_and_quit() -> None:
     assert app.collector.stopped
 
 
+@pytest.mark.parametrize("key", ["ctrl+q", "ctrl+backslash"])
+async def test_what_ends_other_programs_ends_this_one(key: str) -> None:
+    """Ctrl-\\ is no signal while the terminal is the program's, and did nothing."""
+    app = make_app(one_daemon())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await press(pilot, "question_mark", key)
+    assert app.return_value == 0
+    assert app.collector.stopped
+
+
 async def test_the_palettes_foot_says_what_enter_does_with_what_the_cursor_is_on() -> None:
     """Seen: “Enter run it” below a command that is refused, and below one of which more has to be typed."""
     app = make_app(one_daemon(), read_only=True)
