@@ -47,6 +47,8 @@ _BAR: Final = 2
 _REASON: Final = 20
 """Cells that the reason has at least, for which these columns go below the list:"""
 _GO_FIRST: Final = ("memory_used", "contexts", "outside_processes")
+_CODE: Final = 2
+"""Where the code of a problem stands."""
 _NAME: Final = 16
 """Cells that a node's name may have in any case."""
 _SHARE: Final = 0.6
@@ -278,13 +280,18 @@ class FleetApp(TypedApp[int]):
         """Cells of the list; below it a name is whole."""
         return max(_NAME, self.size.width // 3)
 
-    def _shorten(self, heads: Sequence[str], rows: Sequence[Sequence[Text]]) -> None:
-        """What and remedy have the room beside the other columns, and a sign where they are cut: below the list
-        they are told in full."""
+    def _shorten(self, heads: list[str], rows: Sequence[list[Text]]) -> None:
+        """What and remedy have the room beside the other columns, for which the code gives way, and a sign where they
+        are cut: below the list all is told in full."""
         for row in rows:
             row[0].truncate(self._most_of_a_name, overflow="ellipsis")
         whole = [2 + max((len(head), *(row[at].cell_len for row in rows))) for at, head in enumerate(heads)]
         room = self.size.width - _BAR - sum(whole[:-2])
+        if room < min(sum(whole[-2:]), 2 * _REASON):
+            room += whole.pop(_CODE)
+            del heads[_CODE]
+            for row in rows:
+                del row[_CODE]
         what = min(whole[-2], max(_REASON, room * 2 // 3))
         for row in rows:
             row[-2].truncate(what - 2, overflow="ellipsis")

@@ -294,13 +294,21 @@ def read(fd: int) -> bytes:
 async def test_a_long_name_leaves_the_reason_its_room_and_a_terminal_that_grows_shows_more_at_once() -> None:
     """Seen at 80 columns: “A f…” beside a name of 45 letters; after a change of size the columns of the old one."""
     why = "A fatal GPU fault; new clients are refused until the last client hit has ended."
+    problem = FleetProblem("error", "daemon_blocked", why, "mend it")
     name = "gpu-a-host-with-a-very-long-name.example.org"
-    fleet = app(Source([FleetNode(name, "FAULT", why), *nodes(3)[1:]]))
+    fleet = app(Source([FleetNode(name, "FAULT", why, problems=(problem,)), *nodes(3)[1:]]))
     async with fleet.run_test(size=(80, 24)) as pilot:
         await fleet.workers.wait_for_complete()
         await pilot.pause()
         assert "A fatal GPU fault; ne" in on_screen(fleet)
         assert name in on_screen(fleet), "below the list, whole"
+        await pilot.press("D")
+        heads = [str(column.label) for column in fleet.query_one(DataTable).ordered_columns]
+        assert heads == ["NODE", "SEVERITY", "WHAT", "REMEDY"], (
+            "the code stands below, and the remedy had three letters"
+        )
+        assert "mend it" in on_screen(fleet)
+        await pilot.press("D")
         await pilot.resize_terminal(160, 48)
         await pilot.pause()
         row = next(line for line in on_screen(fleet).splitlines() if "FAULT" in line and why[:9] in line)
