@@ -22,10 +22,10 @@ from mpstui.system.procfs import (
     TICKS_PER_SECOND,
     HiddenProcessError,
     effective_uid,
+    login_name,
     read_proc,
     read_stat,
     terminal_name,
-    user_name,
 )
 
 DEFAULT_PIPE_DIRECTORY = "/tmp/nvidia-mps"  # noqa: S108  the daemon's own default
@@ -132,7 +132,7 @@ def _session(
     if stat is None or stat.gone:
         return None  # of one that has ended nothing is seen
     uid, tty = effective_uid(pid), terminal_name(stat.tty)
-    user = None if uid is None else user_name(uid)
+    user = None if uid is None else login_name(uid)
     holder = SessionHolder(pid, user, f"/dev/{tty}" if tty else None, certain, stat.start_ticks, uid)
     return HeldSession(holder, sockets)
 

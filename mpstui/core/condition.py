@@ -206,7 +206,8 @@ def describe_holder(holder: SessionHolder) -> str:
     """One sentence that names the process which keeps the session."""
     likely = "" if holder.certain else " most likely"
     on = on_terminal(holder)
-    return f"A control session is{likely} kept open by PID {holder.pid}, user {holder.user or 'unknown'}{on}."
+    whose = "user unknown" if holder.user is None and holder.uid is None else _user(holder.user, holder.uid)
+    return f"A control session is{likely} kept open by PID {holder.pid}, {whose}{on}."
 
 
 def on_terminal(holder: SessionHolder) -> str:
@@ -240,4 +241,4 @@ def by_whom(daemon: Daemon) -> str | None:
 
 def _user(user: str | None, uid: int | None) -> str:
     known = owner(user, uid)
-    return f"user {known}" if user or uid is None else known
+    return known if known == f"UID {uid}" else f"user {known}"

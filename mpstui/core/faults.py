@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from mpstui.core.model import Client, Daemon, Event, ProcessKey, Server, ServerFault, Snapshot
-from mpstui.core.text import UNKNOWN, client_pids, format_age, plural
+from mpstui.core.text import UNKNOWN, client_pids, format_age, owner, plural
 
 NO_PROOF: Final = "which is not proof: with busy neighbours it often names the wrong one"
 """With idle neighbours it named the right one each time, with busy ones the wrong one in 13 of 23 (fact 36)."""
@@ -151,7 +151,7 @@ def _note(
     when = "" if fault.since is None else f" at {datetime.fromtimestamp(fault.since):%Y-%m-%d %H:%M:%S}"
     mine = {client.pid for client in clients}
     lines = [
-        f"To {user or (f'UID {uid}' if uid is not None else 'the owner')}:",
+        f"To {'the owner' if user is None and uid is None else owner(user, uid)}:",
         f"A fatal GPU fault{when} on {snapshot.host or 'this node'} took the CUDA contexts of your processes:",
         *(f"  {client.pid}  {client.command or UNKNOWN}" for client in clients),
         *(f"The driver said: {xid.detail}." for xid in xids),

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
 from mpstui.core.late import dataclass
-from mpstui.core.text import device_keys, printable
+from mpstui.core.text import UNKNOWN, device_keys, owner, printable
 from mpstui.core.trust import NOBODY, Speaker, may_signal
 from mpstui.core.v3 import V3Node, V3Server
 from mpstui.core.where import Where
@@ -780,18 +780,14 @@ class Event(NamedTuple):
         command = self.command or ""
         if len(command) > most:
             command = command[: most - 1].rstrip() + "…" if most > 5 else ""
-        user = self.user or user or ("root" if self.uid == 0 else None)
+        whose = owner(self.user or user, self.uid)
         said = f"user {self.uid}"
-        if self.pid is None and user and self.detail.endswith(said):  # of a server that starts
-            return self.detail.removesuffix(said) + user
         who = f"client {self.pid}"
-        if self.pid is None or who not in self.detail:
-            return self.detail
-        about = [part for part in (user, command) if part]
+        if self.pid is None or who not in self.detail:  # of a server that starts
+            return self.detail if self.uid is None else self.detail.replace(said, whose, 1)
+        about = [part for part in (whose if whose != UNKNOWN else "", command) if part]
         named = f"{who} ({', '.join(about)})" if about else who
-        said = f"{who} of user {self.uid}"  # as the daemon writes of one that comes
-        if not user and self.uid is not None:
-            named += f" of user {self.uid}"
+        said = f"{who} of {said}"  # as the daemon writes of one that comes
         return self.detail.replace(said if said in self.detail else who, named, 1)
 
 

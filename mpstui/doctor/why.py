@@ -23,7 +23,7 @@ from mpstui.core.model import (
     Server,
     Snapshot,
 )
-from mpstui.core.text import UNKNOWN, format_size, path_text, plural, printable
+from mpstui.core.text import UNKNOWN, format_size, owner, path_text, plural, printable
 from mpstui.core.v3 import DEFAULT
 from mpstui.doctor.program import Program, Shm, read_namespaces, read_program, shm_of
 from mpstui.doctor.types import DEBUGGERS
@@ -347,8 +347,11 @@ def _of_daemon(program: Program, near: Neighbour, snapshot: Snapshot) -> Iterato
     daemon, where = near.daemon, path_text(near.daemon.pipe_dir)
     if daemon.uid not in {None, 0, program.uid} and program.uid is not None and not daemon.multiuser:
         yield Reason(
-            "user", "sure", f"the daemon serves {daemon.user or daemon.uid} alone",
-            (f"it belongs to {program.user or program.uid}, the daemon in {where} to {daemon.user or daemon.uid}",),
+            "user", "sure", f"the daemon serves {owner(daemon.user, daemon.uid)} alone",
+            (
+                f"it belongs to {owner(program.user, program.uid)}, "
+                f"the daemon in {where} to {owner(daemon.user, daemon.uid)}",
+            ),
             "Start it as that user, or run the daemon as root.",
         )  # fmt: skip
     others = [s for s in daemon.servers if s.clients and s.uid is not None and s.uid != program.uid]
@@ -356,7 +359,7 @@ def _of_daemon(program: Program, near: Neighbour, snapshot: Snapshot) -> Iterato
         server = others[0]
         count = len(server.clients)
         yield Reason(
-            "server_user", "likely", f"server {server.pid} is of {server.user or server.uid}, and has clients",
+            "server_user", "likely", f"server {server.pid} is of {owner(server.user, server.uid)}, and has clients",
             (f"one server runs at a time; it has {plural(count, 'client')}",),
             "It is let in when those have ended (error 807, or it waits); with -multiuser-server users share a server.",
         )  # fmt: skip

@@ -88,7 +88,7 @@ from mpstui.fields.rows import (
     View,
     enum,
 )
-from mpstui.system.procfs import user_name
+from mpstui.system.procfs import login_name
 
 # A server.
 
@@ -366,7 +366,7 @@ def speaks_for(daemon: Daemon) -> str | None:
     """Whose processes may be ended on this daemon's word; None: nobody's."""
     if daemon.speaker.uid is None:
         return None
-    return "everybody" if daemon.speaker.uid == 0 else user_name(daemon.speaker.uid)
+    return "everybody" if daemon.speaker.uid == 0 else login_name(daemon.speaker.uid)
 
 
 HEALTH_STYLE: Final[Mapping[str, str]] = {"ok": "good", "held": "warn", "stale": "warn", "unknown": "warn"}

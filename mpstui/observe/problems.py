@@ -36,13 +36,13 @@ from mpstui.core.model import (
     StartFailures,
 )
 from mpstui.core.problems import KINDS, problem
-from mpstui.core.text import client_pids, format_size, listed, moment_text, owner, path_text, printable
+from mpstui.core.text import UNKNOWN, client_pids, format_size, listed, moment_text, owner, path_text, printable
 from mpstui.core.trust import is_anothers, is_lying
 from mpstui.core.v3 import DEFAULT
 from mpstui.observe.discovery import Place, how_to_start
 from mpstui.observe.sources import NvmlSample
 from mpstui.observe.state import DaemonState, ServerRecord
-from mpstui.system.procfs import ProcessFacts, user_name
+from mpstui.system.procfs import ProcessFacts, login_name
 
 # Devices that more than one running daemon serves; pure.
 
@@ -230,7 +230,8 @@ def _reason(facts: ProcessFacts, beside: list[Daemon]) -> tuple[OutsideReason, s
     ):
         return (
             "uid",
-            f"it belongs to {facts.user or facts.uid}, and the daemon serves {beside[0].user or beside[0].uid}",
+            f"it belongs to {owner(facts.user, facts.uid)}, "
+            f"and the daemon serves {owner(beside[0].user, beside[0].uid)}",
         )
     return "unknown", "why is not known: the daemon may not have run, or not have answered, when it started"
 
@@ -277,7 +278,7 @@ def condition_of(
     uid = place.uid if place is not None and place.state == "running" and not past else None
     if uid is None or not is_anothers(uid, euid) or found.cause not in _ON_ITS_OWN_WORD:
         return found
-    return replace(found, remedy=_to_its_owner(user_name(uid), uid))
+    return replace(found, remedy=_to_its_owner(login_name(uid), uid))
 
 
 def _to_its_owner(user: str | None, uid: int | None) -> str:
@@ -395,7 +396,8 @@ def idle_clients(daemons: Sequence[Daemon], after: float, now: float) -> Iterabl
         held, activity = sum(client.gpu_memory.values()), client.activity
         if activity is None or activity.idle_since is None or not held or now - activity.idle_since < after:
             continue
-        who = f"Client {client.pid}" + (f" ({client.user})" if client.user else "")
+        whose = owner(client.user, client.uid)
+        who = f"Client {client.pid}" + (f" ({whose})" if whose != UNKNOWN else "")
         text = f"{who} holds {format_size(held)} and has launched no kernel since {moment_text(activity.idle_since)}"
         text += "." if activity.seen_launching else ", when it was first watched."
         if activity.watched is not None and activity.watched < FULLY_WATCHED:
@@ -491,7 +493,7 @@ def _of_lies(daemon: Daemon) -> Iterable[Problem]:
     false = [(what, of) for what, of in claimed if is_lying(daemon.speaker, of.uid, daemon.multiuser)]
     if false and not daemon.simulated:
         what, first = false[0]
-        whose = f"process {first.pid} of {first.user or first.uid}"
+        whose = f"process {first.pid} of {owner(first.user, first.uid)}"
         more = f" and {len(false) - 1} more of others" if len(false) > 1 else ""
         text = f"{daemon.speaker.why[0].upper()}{daemon.speaker.why[1:]} names {whose}{more} as its {what}."
         text += " It can have a server and clients of its own user alone, so that is not true."
@@ -605,7 +607,7 @@ def _elsewhere(number: int) -> str:
 
 def _of_outside(outside: Sequence[OutsideClient]) -> Iterable[Problem]:
     for process in outside:
-        text = f"Process {process.pid} of {process.user or process.uid} computes without MPS: {process.detail}."
+        text = f"Process {process.pid} of {owner(process.user, process.uid)} computes without MPS: {process.detail}."
         yield problem("warning", "outside", f"process {process.pid}", text)
 
 

@@ -7,7 +7,7 @@ import pwd
 from typing import Final
 
 from mpstui.core.model import Client, Daemon, Server, Snapshot
-from mpstui.core.text import UNKNOWN, listed, path_text
+from mpstui.core.text import UNKNOWN, listed, owner, path_text
 from mpstui.core.trust import ANOTHER_NAMESPACE, NOT_PROVED
 from mpstui.operations.types import ExitStatus, Preview, Request
 
@@ -65,7 +65,7 @@ def reachable_daemon(request: Request, snapshot: Snapshot, command: str = "") ->
         raise Refused(NOT_IN_V3, ExitStatus.REFUSED_BY_SAFETY_RULE)
     if daemon.uid is not None and os.geteuid() not in {0, daemon.uid}:
         raise Refused(
-            f"the daemon belongs to {daemon.user or daemon.uid}; only that user and root may change it",
+            f"the daemon belongs to {owner(daemon.user, daemon.uid)}; only that user and root may change it",
             ExitStatus.NOT_PERMITTED,
         )
     if command and (why := daemon.lacking(command)) is not None:

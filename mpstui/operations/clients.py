@@ -12,7 +12,7 @@ from mpstui.control.answer import Answer, Outcome
 from mpstui.core.blast import blast_radius, server_of
 from mpstui.core.cells import client_line
 from mpstui.core.model import Client, Daemon, ProcessKey, Snapshot
-from mpstui.core.text import UNKNOWN, listed, plural
+from mpstui.core.text import listed, owner, plural
 from mpstui.core.trust import is_lying, why_not
 from mpstui.observe.poll import Need
 from mpstui.operations.check import Refused, answering_daemon, namespace_words, parse_uid
@@ -144,8 +144,8 @@ class TerminateClient(Operation):
         if not self.kill or not others:
             return None
         client = others[0]
-        owner = client.user or (UNKNOWN if client.uid is None else str(client.uid))
-        why = why_not(daemon.speaker, client.pid, owner)
+        whose = owner(client.user, client.uid)
+        why = why_not(daemon.speaker, client.pid, whose)
         if is_lying(daemon.speaker, client.uid, daemon.multiuser):
             why += "; it cannot have clients of other users, so what it says of this one is not true"
         if len(chosen) > 1:
@@ -154,9 +154,9 @@ class TerminateClient(Operation):
             raise Refused(f"{why}; whose it is cannot be seen from here", ExitStatus.NOT_PERMITTED)
         if request.owner and parse_uid(request.owner) != client.uid:
             raise Refused(
-                f"process {client.pid} belongs to {owner}, not to {request.owner}", ExitStatus.REFUSED_BY_SAFETY_RULE
+                f"process {client.pid} belongs to {whose}, not to {request.owner}", ExitStatus.REFUSED_BY_SAFETY_RULE
             )
-        return f"{client.pid} {owner}", why
+        return f"{client.pid} {client.user or client.uid}", why
 
     def show(self, request: Request, snapshot: Snapshot, daemon: Daemon) -> Preview:
         chosen = self.chosen(request, daemon)

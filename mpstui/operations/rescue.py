@@ -11,7 +11,7 @@ from mpstui.control.answer import Outcome
 from mpstui.core.cells import client_line
 from mpstui.core.condition import on_terminal
 from mpstui.core.model import Client, Condition, Daemon, ProcessKey, Snapshot
-from mpstui.core.text import UNKNOWN, listed, path_text, plural
+from mpstui.core.text import UNKNOWN, listed, owner, path_text, plural
 from mpstui.core.trust import why_not
 from mpstui.observe.discovery import DEFAULT_PIPE_DIR, file_id, seen_by
 from mpstui.observe.poll import Need
@@ -68,8 +68,8 @@ def left_out(action: str, daemon: Daemon) -> str | None:
             return f"client {key.pid} is {namespace_words(process)}"
         if process is None or key.start_ticks is None:
             return f"process {key.pid} is not known here"
-        owner = process.user or (UNKNOWN if process.uid is None else str(process.uid))
-        return why_not(daemon.speaker, key.pid, owner)
+        whose = owner(process.user, process.uid)
+        return why_not(daemon.speaker, key.pid, whose)
     return None
 
 

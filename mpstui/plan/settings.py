@@ -20,6 +20,7 @@ from mpstui.core.text import (
     format_percentage,
     format_size,
     is_own_number,
+    owner,
     path_text,
     plural,
     same_limit,
@@ -230,7 +231,9 @@ def _of_v3(daemon: Daemon, wanted: DaemonProfile) -> Iterator[Difference]:
             what = f"server {server.name}"
             yield _to_make(daemon, what, "there", "not there", "v3_server_create", server.name, **given)
         elif server.uid is not None and there.uid not in {None, server.uid}:
-            text = f"server {server.name} is of user {there.uid}, and the profile's of {server.uid}"
+            text = (
+                f"server {server.name} is of {owner(None, there.uid)}, and the profile's of {owner(None, server.uid)}"
+            )
             raise PlanError(f"{text}: delete it first")
         yield from _of_namespaces(daemon, node, server)
         yield from _of_v3_partitions(daemon, node, server)

@@ -16,7 +16,7 @@ from fractions import Fraction
 from typing import Any, Final, Literal, NamedTuple
 
 from mpstui.core.late import dataclass, pattern
-from mpstui.core.text import plural, printable
+from mpstui.core.text import UNKNOWN, owner, plural, printable
 from mpstui.plan.amounts import PlanError
 
 By = Literal["container", "user", "command", "process"]
@@ -228,7 +228,8 @@ def look_of(data: Any) -> Look:
         if daemon is None:
             outside += 1
             continue
-        texts = (_text(entry, "user"), _text(entry, "container"), _text(entry, "command"))
+        whose = owner(_text(entry, "user"), _count(entry, "uid"))
+        texts = (None if whose == UNKNOWN else whose, _text(entry, "container"), _text(entry, "command"))
         numbers = (_count(entry, "gpu_memory"), _count(entry, "launches"))
         clients.append(Counted(pid, daemon, *texts, *numbers, _devices(entry), _by_device(entry)))
     return Look(begun, seconds, data["source"] == "simulated", tuple(clients), outside)

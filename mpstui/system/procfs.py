@@ -25,7 +25,7 @@ from typing import Final, NamedTuple
 
 from mpstui.core.late import dataclass, pattern
 from mpstui.core.model import ProcessKey
-from mpstui.core.text import printable
+from mpstui.core.text import owner, printable
 from mpstui.core.where import Cgroup, PodName, Where, cgroup_path, container_of, find_where, parse_cgroups
 from mpstui.system.memory import read_each, read_file, read_memory
 
@@ -154,6 +154,11 @@ _MOST_NAMES: Final = 1024
 
 
 def user_name(uid: int) -> str:
+    """A user as texts name one: :func:`login_name`, or ``UID 2001`` where there is no name."""
+    return owner(login_name(uid), uid)
+
+
+def login_name(uid: int) -> str:
     """The login name, or the number as text. May ask a directory service the first time, so it may block."""
     if uid == nameless_uid():
         return "unmapped user"
@@ -170,7 +175,7 @@ def user_name(uid: int) -> str:
 
 
 def named_users() -> dict[int, str]:
-    """Users by number, as :func:`user_name` has told them so far: whoever is named in a text of this program's."""
+    """Users by number, as :func:`login_name` has told them so far: whoever is named in a text of this program's."""
     return dict(_NAMES)
 
 
@@ -512,7 +517,7 @@ class ProcProcesses:
             key=stat.key,
             start_time=self._boot + stat.start_ticks / TICKS_PER_SECOND,
             uid=uid,
-            user=None if uid is None else user_name(uid),
+            user=None if uid is None else login_name(uid),
             command=_command(arguments, stat.comm),
             cpu_seconds=stat.cpu_ticks / TICKS_PER_SECOND,
             cgroup=None if cgroup is None else printable(cgroup, _COMMAND_LIMIT),

@@ -267,11 +267,11 @@ def test_roots_log_is_not_kept_where_a_stranger_could_exchange_it(
     assert home not in chosen.parents
     trouble = AuditLog(home / ".local/state/mpstui/audit.jsonl").write(action="x")
     assert trouble is not None
-    assert f"belongs to {stranger.uid}" in trouble
+    assert f"belongs to UID {stranger.uid}" in trouble
     assert not (home / ".local").exists(), "nothing is made there"
     # A file that he has made in time.
     stranger.run("touch", crowd / "audit.jsonl")
-    assert f"belongs to {stranger.uid}" in (AuditLog(crowd / "audit.jsonl").write(action="x") or "")
+    assert f"belongs to UID {stranger.uid}" in (AuditLog(crowd / "audit.jsonl").write(action="x") or "")
     # And one that he wrote: who did it is not taken from it, nor that a terminate was sent.
     event = Event("limit_set", time=1.0, values={"command": "set_x 1"}, detail="x is 1")
     entry = {"time": "1970-01-01T00:00:01+00:00", "login": "bob", "command": "set_x 1"}

@@ -186,7 +186,7 @@ async def test_a_log_directory_that_is_made_again_is_not_read_by_any_command(
     assert "31337" not in doctor
     if remade is remade_plainly:
         for said in (found["watch_detail"], text.stdout, events.stderr, doctor):
-            assert f"hese logs belong to {stranger.uid}; not read" in said
+            assert f"hese logs belong to UID {stranger.uid}; not read" in said
         assert "where only its own user can" in text.stdout, "and what to do"
 
 
@@ -205,7 +205,8 @@ async def test_a_directory_that_is_made_again_while_it_is_watched_tells_nothing(
         shutil.rmtree(daemon.log_dir)
         stranger.python(FILES, daemon.log_dir, FORGED)
         found = await eventually(shown, lambda found: found.watch == "polling")
-        assert found.watch_detail.startswith(f"These logs belong to {stranger.uid}; not read ({daemon.log_dir} belongs")
+        said = f"These logs belong to UID {stranger.uid}; not read ({daemon.log_dir} belongs"
+        assert found.watch_detail.startswith(said)
         stranger.python(FILES.replace('"w"', '"a"'), daemon.log_dir, FORGED)
         before = collector.snapshot
         collector.request_refresh()
@@ -225,7 +226,7 @@ def test_a_tail_goes_by_who_owns_what_is_there_now(crowd: Path, stranger: Strang
     folder.rename(crowd / "old")
     stranger.python(FILES, folder, "forged\n")
     assert tail.poll() == []
-    assert (tail.believed, f"belong to {stranger.uid}" in (tail.error or "")) == (False, True)
+    assert (tail.believed, f"belong to UID {stranger.uid}" in (tail.error or "")) == (False, True)
     assert LogWatch(folder, ROOT).paths, "not looked at yet"
     watch = LogWatch(folder, ROOT)
     assert watch.history() == []
@@ -249,7 +250,7 @@ def test_a_missing_log_on_a_strangers_way_is_said_to_be_his(crowd: Path, strange
     stranger.run("mkdir", crowd / "logs")
     tail = LogTail(crowd / "logs" / "control.log", owners=ROOT)
     assert tail.poll() == []
-    assert f"belong to {stranger.uid}" in (tail.error or "")
+    assert f"belong to UID {stranger.uid}" in (tail.error or "")
     assert not tail.believed
 
 
@@ -335,7 +336,7 @@ def test_a_guess_is_no_strangers(crowd: Path, stranger: Stranger) -> None:
 def test_the_logs_of_a_users_own_daemon_are_read(crowd: Path, stranger: Stranger, bystander: Stranger) -> None:
     stranger.python(FILES, stranger.home / "logs", LINE)
     os.close(open_log(stranger.home / "logs" / "control.log", owners_of(stranger.uid)))
-    with pytest.raises(UnreadableLogError, match=f"belong to {stranger.uid}; not read"):
+    with pytest.raises(UnreadableLogError, match=f"belong to UID {stranger.uid}; not read"):
         open_log(stranger.home / "logs" / "control.log", owners_of(bystander.uid))
     # Not, by his daemon, those of others that he leads to.
     folder = crowd / "secret"
@@ -353,7 +354,7 @@ def test_a_stranger_above_can_exchange_all_that_is_below(crowd: Path, stranger: 
     (folder / "control.log").write_text(LINE)
     os.close(open_log(folder / "control.log", ROOT))
     os.chown(folder.parents[depth - 1], stranger.uid, stranger.uid)
-    with pytest.raises(UnreadableLogError, match=f"belong to {stranger.uid}"):
+    with pytest.raises(UnreadableLogError, match=f"belong to UID {stranger.uid}"):
         open_log(folder / "control.log", ROOT)
     os.chown(folder.parents[depth - 1], 0, 0)
     folder.parents[depth - 1].chmod(0o777)
@@ -372,7 +373,7 @@ def test_links_and_dots_on_the_way_are_walked_one_by_one(crowd: Path, stranger: 
     with pytest.raises(UnreadableLogError, match="symbolic links"):
         open_log(crowd / "round" / "control.log", ROOT)
     stranger.run("ln", "-s", "a", crowd / "his")
-    with pytest.raises(UnreadableLogError, match=f"belong to {stranger.uid}"):
+    with pytest.raises(UnreadableLogError, match=f"belong to UID {stranger.uid}"):
         open_log(crowd / "his" / "control.log", ROOT)
     with pytest.raises(UnreadableLogError):
         open_log(crowd / "a\0b" / "control.log", ROOT)

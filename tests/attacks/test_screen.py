@@ -57,7 +57,7 @@ def accused(request: pytest.FixtureRequest, bystander: Stranger) -> Iterator[tup
         with roots_process() as process:
             yield process, 0, "root"
     else:
-        yield bystander.start("sleep", "600"), bystander.uid, str(bystander.uid)
+        yield bystander.start("sleep", "600"), bystander.uid, f"UID {bystander.uid}"
 
 
 @contextmanager
@@ -101,7 +101,7 @@ def test_a_silent_daemon_of_a_strangers_accuses_in_vain(
         if deaf_from == "later":  # whose process it is has been seen by then
             says(terminal, "⁴Clients 1", f"client {victim.pid} ({name}) connected")
             stranger.run("touch", pipe_dir / "deaf")
-            why = f"process {victim.pid} belongs to {name}, and a daemon of {stranger.uid} is trusted for"
+            why = f"process {victim.pid} belongs to {name}, and a daemon of UID {stranger.uid} is trusted for"
         logs.terminate(60)
         terminal.key("r")
         says(terminal, "BLOCKED", f"client {victim.pid} was told to end twice", f"u ends nobody: {why}")

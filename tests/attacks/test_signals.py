@@ -161,7 +161,10 @@ def test_at_a_terminal_whoever_types_pid_and_owner_may(stranger: Stranger, bysta
     lying_daemon(stranger, stranger.home / "p", clients=[victim.pid])
     with asked(victim.pid, stranger.home / "p") as terminal:
         text = " ".join(terminal.text.split())
-        assert f"process {victim.pid} belongs to {bystander.uid}, and a daemon of {stranger.uid} is trusted for" in text
+        assert (
+            f"process {victim.pid} belongs to UID {bystander.uid}, and a daemon of UID {stranger.uid} is trusted for"
+            in text
+        )
         assert "what it says of this one is not true" in text
         terminal.send(f" {victim.pid}  {bystander.uid}\r")
         assert terminal.wait_exit() == 0, terminal.text

@@ -93,7 +93,7 @@ def test_a_daemon_of_somebody_elses_is_not_taken_for_the_one_that_is_meant(
 ) -> None:
     pipe_dir = stranger.home / "p"
     daemon = lying_daemon(stranger, pipe_dir, clients=[os.getpid()])
-    refusal = f"a daemon of {stranger.uid}; to use it anyway, name it: --pipe-dir {pipe_dir}"
+    refusal = f"a daemon of UID {stranger.uid}; to use it anyway, name it: --pipe-dir {pipe_dir}"
     for command, words in COMMANDS.items():
         status, said = main(*words)
         assert (status, refusal in said) == (6, True), (command, status, said)
@@ -118,7 +118,7 @@ def test_a_program_of_a_share_is_no_client_of_somebody_elses_by_an_older_profile
     lying_daemon(stranger, pipe_dir, clients=[])
     status, said = main(*run)
     assert (status, became) == (6, [])
-    assert f"a daemon of {stranger.uid}; to use it anyway, name it" in said
+    assert f"a daemon of UID {stranger.uid}; to use it anyway, name it" in said
     main("--pipe-dir", os.fspath(pipe_dir), *run)
     assert became.pop()["CUDA_MPS_PIPE_DIRECTORY"] == os.fspath(pipe_dir)
     monkeypatch.setattr(os, "geteuid", lambda: stranger.uid)

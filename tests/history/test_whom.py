@@ -40,19 +40,22 @@ def test_who_has_gone_keeps_name_and_command():
 def test_a_client_that_waits_has_its_user_once():
     said = b"NEW CLIENT 2943 from user 2001: Server is not ready, push client to pending list"
     (event,) = events("control", [b"[2026-11-20 21:29:40.000 Control   443] " + said])
-    assert event.sentence() == "client 2943 of user 2001 waits for a server"
+    assert event.sentence() == "client 2943 (UID 2001) waits for a server"
     assert event.sentence("eve") == "client 2943 (eve) waits for a server"
     known = event._replace(command="python x.py")
-    assert known.sentence() == "client 2943 (python x.py) of user 2001 waits for a server"
+    assert known.sentence() == "client 2943 (UID 2001, python x.py) waits for a server"
     assert known._replace(user="eve").sentence() == "client 2943 (eve, python x.py) waits for a server"
 
 
 def test_whose_client_it_was_is_told_by_the_number_where_the_user_has_no_name_here():
     """Logs of another node, or of a user who is gone: the number is what is known."""
     event = Event("client_disconnected", pid=2943, detail="client 2943 disconnected", uid=2001)
-    assert event.sentence() == "client 2943 of user 2001 disconnected"
+    assert event.sentence() == "client 2943 (UID 2001) disconnected"
     assert event.sentence("eve") == "client 2943 (eve) disconnected"
-    assert event._replace(command="python x.py").sentence() == "client 2943 (python x.py) of user 2001 disconnected"
+    assert event._replace(command="python x.py").sentence() == "client 2943 (UID 2001, python x.py) disconnected"
+    assert event._replace(user="2001").sentence() == "client 2943 (UID 2001) disconnected", (
+        "as /proc tells of who has no name"
+    )
     assert event._replace(uid=0).sentence() == "client 2943 (root) disconnected"
     assert event._replace(uid=None).sentence() == "client 2943 disconnected"
 
@@ -60,7 +63,7 @@ def test_whose_client_it_was_is_told_by_the_number_where_the_user_has_no_name_he
 def test_a_server_that_starts_is_for_a_user_by_name_where_one_is_known():
     raw = control("Starting new server 1500 for user 2001")
     (event,) = [found for found in events("control", raw) if found.kind == "server_starting"]
-    assert event.sentence() == "server 1500 is starting for user 2001"
+    assert event.sentence() == "server 1500 is starting for UID 2001"
     node = fold("21:29:11.000", **FAULTS)
     node.add_event(PIPE, event, "control", event.time)
     node.set_facts(node.pids(), facts(1134, "alice", uid=2001), at("21:29:11.100"))

@@ -159,7 +159,7 @@ def test_what_lies_in_a_strangers_directory_is_no_daemons_trace(room: Path, file
     finally:
         os.chown(room, 0, -1)
     assert (place.state, place.uid, place.daemon) == ("stale" if files else "absent", 64101, None)
-    assert "belongs to 64101" in place.detail
+    assert "belongs to UID 64101" in place.detail
     assert "started" not in place.detail
     assert "killed" not in place.detail
     assert "nvidia-cuda-mps-control -d" not in place.remedy

@@ -24,6 +24,7 @@ from mpstui.system.procfs import (
     Stat,
     Trouble,
     is_alive,
+    login_name,
     open_pidfd,
     process_key,
     read_arguments,
@@ -62,7 +63,7 @@ def test_facts_of_a_child(waiter: Waiter) -> None:
     facts = one(ProcProcesses(), child.pid)
     assert facts.key == key_of(child)
     assert facts.start_time == pytest.approx(before, abs=5)
-    assert (facts.uid, facts.user) == (os.geteuid(), user_name(os.geteuid()))
+    assert (facts.uid, facts.user) == (os.geteuid(), login_name(os.geteuid()))
     assert facts.command is not None
     assert facts.command.startswith(f"{sys.executable} -S -c import os, sys\\n")
     assert facts.cpu_seconds is not None
@@ -281,7 +282,8 @@ def test_no_terminal() -> None:
 
 def test_a_user_without_a_name_is_a_number() -> None:
     assert user_name(0) == "root"
-    assert user_name(3_999_999_999) == "3999999999"
+    assert login_name(3_999_999_999) == "3999999999", "in a column of users"
+    assert user_name(3_999_999_999) == "UID 3999999999", "in a sentence"
 
 
 def test_the_clock_may_be_set(monkeypatch: pytest.MonkeyPatch, waiter: Waiter) -> None:

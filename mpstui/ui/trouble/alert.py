@@ -8,7 +8,7 @@ from typing import Final, cast
 
 from mpstui.core.faults import FaultReport, fault_reports
 from mpstui.core.model import Client, Daemon, Event, ServerFault, Snapshot
-from mpstui.core.text import format_age, listed, nouns
+from mpstui.core.text import UNKNOWN, format_age, listed, nouns, owner
 from mpstui.ui.contract import Host
 from mpstui.ui.keys import shown_key
 from mpstui.ui.layout import room_of
@@ -63,7 +63,8 @@ def _whom(fault: ServerFault, clients: tuple[Client, ...], most: int | None) -> 
     named = []
     for pid in fault.named:
         client = known.get(pid)
-        about = ", ".join(part for part in (client.user, client.command) if part) if client else ""
+        whose = owner(client.user, client.uid) if client else UNKNOWN
+        about = ", ".join(part for part in (whose, client.command if client else "") if part and part != UNKNOWN)
         named.append(f"{pid} ({about})" if about else str(pid))
     return f"server.log names {nouns(len(named), 'client')} {listed(named, most)}"
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from mpstui.core.cells import client_line
 from mpstui.core.model import Condition, Daemon, Snapshot
-from mpstui.core.text import format_age, plural
+from mpstui.core.text import format_age, owner, plural
 from mpstui.operations.rescue import left_out, processes, targets
 from mpstui.ui.keys import shown_key
 
@@ -64,7 +64,7 @@ def _keys(daemon: Daemon, unblock: str, start: str, read_only: bool) -> Iterator
             yield f"{unblock}  ends nobody: {why}"
     elif found.frees == "unblock":
         process = processes(daemon).get(found.ends[0])
-        who = f" of {process.user}: {process.command}" if process and process.user else ""
+        who = f" of {owner(process.user, process.uid)}: {process.command}" if process and process.user else ""
         yield f"{unblock}  ends process {found.ends[0].pid}{who}"
     elif found.frees == "daemon_start":
         yield start
