@@ -12,6 +12,8 @@ from typing import Final
 from mpstui.config import config_dir
 from mpstui.core.text import path_text, printable
 from mpstui.plan.profile import NAME, Profile, ProfileError, dump, parse
+from mpstui.system.procfs import user_name
+from mpstui.system.trusted import NotTrustedError, judge_way
 
 _LIMIT: Final = 64 * 1024
 _FILES: Final = 500
@@ -44,14 +46,18 @@ def names(folder: Path | None = None) -> tuple[str, ...]:
 
 
 def read(name: str, folder: Path | None = None) -> tuple[Profile, str]:
-    """A profile and its text. Raises ProfileError, which names the file and the line."""
+    """A profile and its text. Raises ProfileError, which names the file and the line. As the configuration, it is read
+    where it is root's or the user's own alone: behind sudo or a link it may be somebody else's."""
     path = path_of(name, folder)
     where = path_text(path, 200)
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(descriptor, "rb") as file:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            found = os.fstat(descriptor)
+            if not stat.S_ISREG(found.st_mode):
                 raise ProfileError(f"{where}: is not a file")
+            if found.st_uid not in {0, os.geteuid()}:
+                raise ProfileError(f"{where}: belongs to {user_name(found.st_uid)}; it is not read")
             raw = file.read(_LIMIT + 1).removeprefix(codecs.BOM_UTF8)
     except FileNotFoundError:
         present = ", ".join(names(folder)) or "none"
@@ -79,6 +85,8 @@ def write(name: str, profile: Profile, folder: Path | None = None, *, replace: b
     text = dump(profile)
     parse(text)  # what is written can be read
     try:
+        if os.geteuid() == 0:  # behind sudo it may be the folder of whoever calls it, where root would follow his links
+            judge_way(path.parent, {0})
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         descriptor, temporary = tempfile.mkstemp(prefix=f".{name}.", dir=path.parent)
         try:
@@ -88,6 +96,8 @@ def write(name: str, profile: Profile, folder: Path | None = None, *, replace: b
         except BaseException:
             os.unlink(temporary)
             raise
+    except NotTrustedError as error:
+        raise ProfileError(f"{where}: is not written: {error}") from None
     except OSError as error:
         raise ProfileError(f"{where}: could not be written: {error.strerror}") from None
     return path

@@ -241,6 +241,25 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
             store.read(name, tmp_path)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone gives a file away")
+@pytest.mark.parametrize("how", ["file", "link", "folder"])
+def test_of_another_users_no_profile_is_read_and_none_is_written_there(tmp_path: Path, how: str) -> None:
+    """Behind sudo the folder is that of whoever calls it, and what he has in it may lead anywhere."""
+    folder = tmp_path / "profiles"
+    path = store.write("his", FULL, folder)
+    if how == "link":
+        path.rename(tmp_path / "his.toml")
+        path.symlink_to(path := tmp_path / "his.toml")
+    os.chown(folder if how == "folder" else path, 64101, -1)
+    if how != "folder":
+        with pytest.raises(ProfileError, match=r"his\.toml: belongs to UID 64101; it is not read"):
+            store.read("his", folder)
+        return
+    with pytest.raises(ProfileError, match=r"mine\.toml: is not written: .* belongs to UID 64101"):
+        store.write("mine", FULL, folder)
+    assert not (folder / "mine.toml").exists()
+
+
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ProfileError, match="could not be written"):
