@@ -208,7 +208,7 @@ def print_suspects(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> in
     print(ranking.sentence)
     total = len(ranking.faults)
     for each in ranking.ranked:
-        named = f"; server.log named it in {each.named}, no proof" if each.named else ""
+        named = f"; no proof: server.log named it in {each.named}" if each.named else ""
         pids = ", ".join(map(str, each.pids[:_PIDS])) + (" …" if len(each.pids) > _PIDS else "")
         print(f"  {each.presence}: {each.text} ({pids}){named}")
     for note in ranking.notes:

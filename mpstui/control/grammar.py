@@ -669,12 +669,13 @@ class _Fault:
         return sorted(self.clients or self.named)
 
     def _told(self) -> str:
+        """What a name is worth stands before it, so that no narrow line cuts that alone."""
         where = f" on {nouns(len(self.devices), 'device')} {listed(self.devices)}" if self.devices else ""
         text = f"fatal GPU fault{where}"
         if self.lost:
             text += f"; {_whom(self.lost)} lost"
         if self.named:
-            return f"{text}; server.log names {_whom(sorted(self.named))}, which is not proof"
+            return f"{text}; no proof: server.log names {_whom(sorted(self.named))}"
         return f"{text}; server.log names no client"
 
 

@@ -86,12 +86,12 @@ def parse_line(line: str, when: float) -> Xid | None:
 
 
 def _of_line(values: Mapping[str, str]) -> str:
-    """``; FAULT_PDE at 0x0_00000000; the kernel names process 947, which is not proof``."""
+    """``; FAULT_PDE at 0x0_00000000; no proof: the kernel names process 947``."""
     text = f"; {values['fault']}" if "fault" in values else ""
     text += f" on {values['access'].lower().replace('_', ' ')}" if "access" in values else ""
     text += f" at {values['address']}" if "address" in values else ""
     if "kernel_names" in values:
-        text += f"; the kernel names process {values['kernel_names']}, which is not proof"
+        text += f"; no proof: the kernel names process {values['kernel_names']}"
     return text
 
 

@@ -217,7 +217,7 @@ def _is_fault(event: Event) -> bool:
 def _suspect_facts(event: Event, view: View) -> Iterable[Fact]:
     """Who may have made a fault; what the log names is no proof (fact 36)."""
     for suspect in event.suspects:
-        named = "  ◀ named by server.log, not proof" if suspect.pid in event.named else ""
+        named = "  ◀ no proof: named by server.log" if suspect.pid in event.named else ""
         yield Fact(str(suspect.pid), f"{owner(suspect.user, suspect.uid)}  {suspect.command or UNKNOWN}{named}")
     if event.suspects:
         yield Fact("", "The screen Suspects tells which of them were at the other faults too.")

@@ -632,9 +632,9 @@ def _of_server(server: Server, daemon: Daemon) -> Iterable[Problem]:
         fault = server.fault
         text = KINDS["fault"]["error"].text
         if fault:
-            text = (
-                f"{text[:-1]}; server.log names {f'{client_pids(fault.named)}, no proof' if fault.named else 'nobody'}."
-            )
+            whom = f"no proof: server.log names {client_pids(fault.named)}"
+            named = whom if fault.named else "server.log names nobody"
+            text = f"{text[:-1]}; {named}."
         if fault and fault.ended_nearby:
             text += " " + caveat_text(fault)
         hit = [key.pid for key in fault.affected if daemon.covers(daemon.find_client(key))] if fault else []

@@ -170,7 +170,7 @@ async def _one(watched: Watched, number: int, neighbours: list[Any], faulty: Any
         "kernel": kernel,
         "xids": event.values.get("xid", ""),
         "seconds_to_alert": round(seen - asked, 3),
-        "no_proof": "not proof" in event.detail or "names no client" in event.detail,
+        "no_proof": "no proof" in event.detail or "names no client" in event.detail,
         "suspected": faulty.pid in suspects,
         "all_suspected": pids <= suspects,
     }

@@ -168,7 +168,7 @@ def test_the_drill_of_a_fault_teaches_whom_not_to_believe(capsys):
     assert (fault["pid"], fault["xids"]) == (None, [31])
     xid = [event for event in told if event["kind"] == "xid"][-1]
     assert (xid["xid"], xid["daemon"], len(xid["devices"])) == (31, None, 1)
-    assert "which is not proof" in xid["detail"]
+    assert "no proof: the kernel names" in xid["detail"]
     assert any(event["user"] == "alice" and event["kind"] == "client_connected" for event in told)
     status, out, _ = run(capsys, "--demo=fault", "suspects", "--json")
     said = json.loads(out)

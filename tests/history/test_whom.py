@@ -71,6 +71,16 @@ def test_a_server_that_starts_is_for_a_user_by_name_where_one_is_known():
     assert shown.sentence() == "server 1500 is starting for alice"
 
 
+def test_no_line_that_is_cut_names_a_client_without_what_that_is_worth():
+    """In 100 to 120 columns the lines of the events and of the problems ended behind the name."""
+    snapshot = shot(fold("21:29:14.000", **FAULTS), "21:29:14.000")[0]
+    told = [event.sentence() for event in snapshot.events if event.kind == "fatal_fault"]
+    told += [problem.text for problem in snapshot.problems if problem.code == "fault"]
+    assert sum("server.log names client" in line for line in told) == len(told) > 1
+    for cut in (line[:cells] for line in told for cells in range(60, 160)):
+        assert "server.log names" not in cut or "no proof" in cut
+
+
 def test_the_next_owner_of_a_pid_is_another():
     node = fold("21:29:11.000", **FAULTS)
     node.set_facts(node.pids(), facts(1134, "alice"), at("21:29:11.100"))
@@ -158,6 +168,6 @@ def test_a_client_that_is_named_and_was_not_there_is_neither_lost_nor_a_suspect(
     node = fold("21:29:30.000", server=server(*raw, "Client process 11 disconnected"))
     events = shot(node, "21:29:31")[0].events
     (fault,) = [e for e in events if e.kind == "fatal_fault"]
-    assert fault.detail == "fatal GPU fault; client 11 lost; server.log names client 99, which is not proof"
+    assert fault.detail == "fatal GPU fault; client 11 lost; no proof: server.log names client 99"
     assert (fault.named, [s.pid for s in fault.suspects]) == ((99,), [11])
     assert [e.kind for e in events][-1] == "server_recovered"

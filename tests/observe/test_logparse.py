@@ -165,7 +165,7 @@ def test_a_fault_is_one_event():
         (None, "1133", "1133 1134 1135", ("0",)),
     ]
     assert told[1].detail == (
-        "fatal GPU fault on device 0; clients 1133, 1134, 1135 lost; server.log names client 1133, which is not proof"
+        "fatal GPU fault on device 0; clients 1133, 1134, 1135 lost; no proof: server.log names client 1133"
     )
 
 
@@ -189,7 +189,7 @@ def test_whom_the_log_names_is_told_as_no_proof():
         assert event.pid is None
         lost = list(map(int, event.values["clients"].split()))
         assert lost == sorted(lost), "an order by whom the log names would accuse"
-        assert event.detail.endswith(f"server.log names client {event.values['named']}, which is not proof")
+        assert event.detail.endswith(f"; no proof: server.log names client {event.values['named']}")
 
 
 def test_after_a_trap_nobody_is_named():

@@ -43,7 +43,7 @@ def test_nvml_and_the_kernel_tell_of_one(order):
     snapshot, daemon = shot(node, "21:29:15.000")
     note = fault_reports(daemon, snapshot)[0].notes[0].text
     assert "The driver said: Xid 31" in note
-    assert "the kernel names process 1134, which is not proof" in note
+    assert "no proof: the kernel names process 1134" in note
 
 
 def test_another_number_another_gpu_and_another_time_are_others():

@@ -89,7 +89,7 @@ def test_the_recorded_lines_tell_kind_address_and_whom_the_kernel_names() -> Non
     assert told.kind == "xid"
     assert told.detail == (
         "Xid 31 on PCI 0000:00:06: memory page fault: a kernel used an address that is not mapped; FAULT_PDE on virt "
-        "write at 0x0_00000000; the kernel names process 947, which is not proof"
+        "write at 0x0_00000000; no proof: the kernel names process 947"
     )
     assert told.pid is None
 

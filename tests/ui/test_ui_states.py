@@ -107,7 +107,7 @@ async def test_a_fault_is_a_word_a_symbol_and_a_problem() -> None:
     assert "✕ server 1402: a client faulted; new clients are refused  → end clients 2000, 2014" in text
     assert "(and 1 more)" in text
     text = await screen_of(fault(), (260, 60))
-    assert "clients 2000, 2007, 2014 lost; server.log names client 2007, which is not proof" in text
+    assert "clients 2000, 2007, 2014 lost; no proof: server.log names client 2007" in text
 
 
 @pytest.mark.parametrize("health", ["held", "blocked", "stale", "absent", None])

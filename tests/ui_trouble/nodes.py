@@ -74,7 +74,7 @@ def event(seconds: float, kind: str, detail: str = "", **values: object) -> Even
 FATAL = event(
     12,
     "fatal_fault",
-    "fatal GPU fault on devices 0, 1; clients 3000, 3001, 3002 lost; server.log names client 3000, which is not proof",
+    "fatal GPU fault on devices 0, 1; clients 3000, 3001, 3002 lost; no proof: server.log names client 3000",
     devices=("0", "1"),
     values={"named": "3000", "clients": "3000 3001 3002"},
 )

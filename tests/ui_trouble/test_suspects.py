@@ -113,5 +113,5 @@ async def test_an_event_says_whom_it_was_about_and_a_fault_its_suspects() -> Non
         await pilot.press("E", "enter")
         text = text_of(app)
         assert "Suspects: each client with a context on these GPUs then" in text
-        assert "alice  python train.py --seed 9  ◀ named by server.log, not proof" in text
+        assert "alice  python train.py --seed 9  ◀ no proof: named by server.log" in text
         assert "bob  vllm serve llama" in text
