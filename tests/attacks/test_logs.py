@@ -420,7 +420,7 @@ def test_a_file_of_roots_in_a_users_container_is_no_log_of_his_daemon(crowd: Pat
     (crowd / "control.log").write_text(LINE)
     his = owners_of(FIRST_UID)
     os.close(open_log(crowd / "control.log", his))
-    with pytest.raises(UnreadableLogError, match=f"and {FIRST_UID} has made the way"):
+    with pytest.raises(UnreadableLogError, match=f"and UID {FIRST_UID} has made the way"):
         open_log(Path(f"/proc/{os.getpid()}/root{crowd}/control.log"), his)
 
 

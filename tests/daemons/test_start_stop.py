@@ -203,10 +203,10 @@ async def test_directories_of_others_are_refused(place: Path, audit: AuditLog) -
     (place / "mps_0").mkdir()
     os.chown(place / "mps_0", 12345, 12345)
     theirs = await refused(place, audit)
-    assert (theirs.status, "belongs to 12345" in theirs.message) == (ExitStatus.NOT_PERMITTED, True)
+    assert (theirs.status, "belongs to UID 12345" in theirs.message) == (ExitStatus.NOT_PERMITTED, True)
     (place / "theirs").mkdir()
     os.chown(place / "theirs", 12345, 12345)
-    assert "belongs to 12345" in (await refused(place, audit, pipe_dir=place / "theirs" / "p")).message
+    assert "belongs to UID 12345" in (await refused(place, audit, pipe_dir=place / "theirs" / "p")).message
 
 
 async def test_directories_open_to_others_are_closed(place: Path, audit: AuditLog) -> None:

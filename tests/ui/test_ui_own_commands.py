@@ -109,7 +109,7 @@ def test_a_stranger_s_file_is_not_read_and_one_that_he_can_change_runs_nothing(t
     os.chown(file, 64101, 64101)
     config, (message,) = load_config(file)
     assert config.commands == ()
-    assert "belongs to 64101; it is not read" in message
+    assert "belongs to UID 64101; it is not read" in message
     assert config.refresh == 1.0
     os.chown(file, 0, 0)
     for harm, mend in (
