@@ -233,15 +233,15 @@ def file_id(path: Path) -> FileId | None:
 
 def _candidates() -> Iterator[tuple[int, int | None]]:
     """Their PIDs; of an interpreter the inode of its folder, before anything in that is read."""
-    for name in os.listdir("/proc"):
-        if not name.isdigit():
-            continue
-        comm = read_proc(f"/proc/{name}/comm", 16) or b""
-        if comm.startswith(_COMM):
-            yield int(name), None
-        elif comm.startswith(_INTERPRETERS):
-            with suppress(OSError):
-                yield int(name), os.stat(f"/proc/{name}").st_ino
+    with os.scandir("/proc") as entries:
+        for entry in entries:
+            if not entry.name.isdigit():
+                continue
+            comm = read_proc(os.path.join(entry.path, "comm"), 16) or b""
+            if comm.startswith(_COMM):
+                yield int(entry.name), None
+            elif comm.startswith(_INTERPRETERS):
+                yield int(entry.name), entry.inode()
 
 
 def _absolute(text: str | None, default: Path) -> Path | None:
@@ -641,7 +641,7 @@ def discover(
     for index, pipe_dir in enumerate(found):
         wanted = Path(os.path.abspath(log_dirs[index])) if index < len(log_dirs) else log_dir
         # Those that were not asked for are all shown anyway.
-        places.append(_place(pipe_dir, wanted, daemons, _elsewhere(pipe_dir, daemons) if asked else ""))
+        places.append(_place(pipe_dir, wanted, daemons, daemons if asked else ()))
     if not asked:
         # Root's and one's own come first: the first one is what is looked at.
         places.sort(key=lambda place: (place.speaker.uid if place.state == "running" else place.uid) not in _mine())
@@ -698,12 +698,14 @@ def how_to_start(pipe_dir: Path) -> str:
     return f"start one: mpstui daemon start --pipe-dir {where}, or CUDA_MPS_PIPE_DIRECTORY={where} {PROGRAM} -d"
 
 
-def _start(pipe_dir: Path) -> str:
-    """As :func:`how_to_start`; no command where somebody else could take the daemon's place, as ``mpstui daemon start``
-    refuses it there and the control program does not."""
+def _start(pipe_dir: Path, others: Sequence[DaemonProcess]) -> str:
+    """As :func:`how_to_start`, and where one of ``others`` runs; no command where somebody else could take the daemon's
+    place, as ``mpstui daemon start`` refuses it there and the control program does not."""
     if (doubt := _whose_else(pipe_dir)) is not None:
-        return f"start one in a directory of your own: {doubt}, and others could take its place"
-    return how_to_start(pipe_dir)
+        start = f"start one in a directory of your own: {doubt}, and others could take its place"
+    else:
+        start = how_to_start(pipe_dir)
+    return start + _elsewhere(pipe_dir, others)
 
 
 def _whose_else(pipe_dir: Path) -> str | None:
@@ -728,25 +730,35 @@ def _whose_else(pipe_dir: Path) -> str | None:
     )
 
 
-def _place(pipe_dir: Path, wanted_log_dir: Path | None, daemons: Sequence[DaemonProcess], elsewhere: str = "") -> Place:
+def _place(
+    pipe_dir: Path,
+    wanted_log_dir: Path | None,
+    daemons: Sequence[DaemonProcess],
+    others: Sequence[DaemonProcess] = (),
+) -> Place:
+    """``others``: of whom it is told where none runs here."""
     speaker = find_speaker(pipe_dir)
-    found = _found(pipe_dir, wanted_log_dir, daemons, elsewhere)
+    found = _found(pipe_dir, wanted_log_dir, daemons, others)
     return found._replace(speaker=speaker, pids_are_ours=pids_are_ours(pipe_dir, speaker, daemons))
 
 
-def _found(pipe_dir: Path, wanted_log_dir: Path | None, daemons: Sequence[DaemonProcess], elsewhere: str) -> Place:
-    start = _start(pipe_dir) + elsewhere
+def _found(
+    pipe_dir: Path,
+    wanted_log_dir: Path | None,
+    daemons: Sequence[DaemonProcess],
+    others: Sequence[DaemonProcess],
+) -> Place:
     daemon = _daemon_of(pipe_dir, daemons)
     log_dir = find_log_dir(pipe_dir, daemon, wanted_log_dir)
     if log_dir is not None and unprintable(log_dir) is not None:
         log_dir = None
     # A daemon that runs proves its path short enough; the way to it through the process is longer.
     proved = daemon is not None and daemon.pipe_dir == pipe_dir
-    trouble = (None if proved else _too_long(pipe_dir)) or _trouble(pipe_dir, start)
+    trouble = (None if proved else _too_long(pipe_dir)) or _trouble(pipe_dir, others)
     if daemon is None and (inner := _within(pipe_dir, daemons)) is not None:
         return inner
     if trouble is None and daemon is None:
-        return _without_daemon(pipe_dir, log_dir, start)
+        return _without_daemon(pipe_dir, log_dir, _start(pipe_dir, others))
     state, detail, remedy = trouble or ("running", "", "")
     if daemon is None:
         return Place(pipe_dir, state, log_dir, uid=_owner(pipe_dir), detail=detail, remedy=remedy)
@@ -783,7 +795,7 @@ def _too_long(pipe_dir: Path) -> Trouble | None:
     return "unusable", text, "use a shorter directory, or a symbolic link to it"
 
 
-def _trouble(pipe_dir: Path, start: str) -> Trouble | None:
+def _trouble(pipe_dir: Path, others: Sequence[DaemonProcess]) -> Trouble | None:
     """Why nobody could talk through this directory, whatever is in it."""
     shown = path_text(pipe_dir)
     if (problem := unprintable(pipe_dir)) is not None:
@@ -794,8 +806,8 @@ def _trouble(pipe_dir: Path, start: str) -> Trouble | None:
         return "unusable", f"{shown} cannot be looked at: a directory above it is closed to you", _AS_ROOT
     except (OSError, ValueError) as error:
         if isinstance(error, FileNotFoundError):
-            dangling = os.path.islink(pipe_dir)
-            return "absent", f"{shown} {'is a symbolic link to nowhere' if dangling else 'does not exist'}", start
+            why = "is a symbolic link to nowhere" if os.path.islink(pipe_dir) else "does not exist"
+            return "absent", f"{shown} {why}", _start(pipe_dir, others)
         reason = os.strerror(error.errno or 0) if isinstance(error, OSError) else "not a path"
         return "unusable", f"{shown}: {reason}", _ANOTHER
     if not stat.S_ISDIR(found.st_mode):

@@ -404,7 +404,9 @@ def test_a_stranger_s_daemon_in_a_directory_of_root_s_takes_nothing_below_it(roo
     assert one(room / "mine").state == "absent"
 
 
-def test_the_environment_comes_before_discovery_and_the_option_before_both(room: Path, start: Start) -> None:
+def test_the_environment_comes_before_discovery_and_the_option_before_both(
+    room: Path, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
     start(room / "running")
     environment = {"CUDA_MPS_PIPE_DIRECTORY": str(room / "env"), "CUDA_MPS_LOG_DIRECTORY": str(room / "env_logs")}
     (place,) = discover(env=environment)
@@ -415,6 +417,10 @@ def test_the_environment_comes_before_discovery_and_the_option_before_both(room:
     assert [p.pipe_dir for p in places] == asked
     assert [p.log_dir for p in places] == [room / "logs_b", None, None]
     assert [p.state for p in places] == ["absent", "absent", "running"]
+    worded = list[Path]()
+    monkeypatch.setattr(discovery, "_start", lambda path, _: worded.append(path) or "")
+    discover(asked, env={})
+    assert worded == asked[:2], "of a daemon that runs it is not said how one is started, nor where others run"
 
 
 def test_a_relative_directory_is_the_user_s_own(room: Path, monkeypatch: pytest.MonkeyPatch) -> None:
