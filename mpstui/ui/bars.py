@@ -158,16 +158,12 @@ class ProblemBar(LineWidget):
         super().__init__(id="problems")
         self._problems: list[Problem] = []
 
-    def show(self, problems: Sequence[Problem]) -> None:
+    def take(self, problems: Sequence[Problem], width: int, most: int) -> int:
+        """From now on these; how many lines they take, at most ``most``."""
         order = ("error", "warning", "info")
         self._problems = sorted(problems, key=lambda p: order.index(p.severity))
-        self.repaint()
-
-    def take(self, problems: Sequence[Problem], width: int, most: int) -> int:
-        """How many lines these take, at most ``most``."""
         if not problems:
             return 0
-        self.show(problems)
         lines = 1 if most < 2 or self._fits(width) else 2
         self.styles.height = lines
         return lines

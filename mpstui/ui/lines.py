@@ -59,14 +59,15 @@ def fit_line(line: Line, width: int, style: str = "text") -> Line:
 
 
 def merged(line: Line) -> Line:
-    """The same with neighbours of one style as one: whatever is done with a line is done for each of its parts."""
+    """The same with neighbours of one style as one: whatever is done with a line is done for each of its parts. A line
+    that has none is given back itself, and is known for the one that is shown."""
     out: list[Span] = []
     for span in line:
         if out and out[-1][1] == span[1]:
             out[-1] = out[-1][0] + span[0], span[1]
         else:
             out.append(span)
-    return tuple(out)
+    return tuple(out) if len(out) < len(line) else line
 
 
 def justify(left: Line, right: Line, width: int, style: str = "text") -> Line:
@@ -180,10 +181,11 @@ class LineWidget(Widget):
             return
         changed: list[int] = []
         for y, line in enumerate(fresh):
-            if line is not shown[y]:
-                before, shown[y] = shown[y], fit_line(line, width)  # an equal one, too: it may come again
-                if shown[y] != before:
-                    changed.append(y)
+            if line == shown[y]:
+                shown[y] = line  # which is found faster where it comes again
+            elif (fitted := fit_line(line, width)) != shown[y]:
+                shown[y] = fitted
+                changed.append(y)
         for y in changed:
             self._strips[y] = None
         if changed:

@@ -272,7 +272,7 @@ class Overview(WithPast, WithTrouble, Ground):
             self.tabs.show(snapshot.daemons, daemon.pipe_dir if daemon else None, self._host.load_daemon)
             self.devices.show(snapshot, self._plan.lines_per_device if self._plan else 1, self._host.history)
             self.log_panel.show(snapshot, daemon)
-            self.problems.show(self._problems())
+            self.problems.repaint()
         if snapshot is not None and daemon is not None and not daemon.explained:
             self.limits.show(snapshot, daemon)
             self.servers.show(snapshot, daemon, with_limits="limits" not in shown)

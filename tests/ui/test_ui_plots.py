@@ -154,6 +154,13 @@ async def test_where_there_is_room_the_history_is_shown_and_its_length_chosen(mo
             text = await push(pilot, at(seconds, sm))
             assert len(drawn) == times, "what does not move is not drawn anew"
             assert f" max {99 if seconds <= 122 else 100} %" in text, "never below the present reading"
+        await pilot.press("4")
+        await pilot.pause()
+        panel = app.overview.devices
+        shown = list(panel._lines)
+        await push(pilot, at(722, 2.0))
+        others = [y for y, line in enumerate(panel._lines) if line is not shown[y]]
+        assert 0 < len(others) <= 6 < len(shown) - 6, "lines of plots that have not moved are not gone through again"
 
 
 async def test_the_largest_stays_when_ten_seconds_that_began_before_the_cell_are_kept_as_one() -> None:
