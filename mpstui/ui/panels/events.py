@@ -8,6 +8,7 @@ from typing import ClassVar, Final
 
 from mpstui.core.cells import SEVERITY
 from mpstui.core.model import Daemon, Event, EventKind, Snapshot
+from mpstui.core.text import owner
 from mpstui.fields import EVENT, NOISE, View, severity
 from mpstui.ui.panels.table import TablePanel
 
@@ -39,7 +40,8 @@ class EventsPanel(TablePanel[Event]):
         """Whose the clients are and which indices the devices have; whether that is new."""
         unnamed = self._unnamed
         clients = daemon.clients() if daemon is not None else ()
-        users = {each.pid: each.user for each in clients if each.user and (unnamed is None or each.pid in unnamed)}
+        told = (each for each in clients if each.user and (unnamed is None or each.pid in unnamed))
+        users = {each.pid: owner(each.user, each.uid) for each in told}
         indices = {device.uuid: device.index for device in snapshot.devices}
         if (users, indices) == (self.view.users, self.view.indices):
             return False
