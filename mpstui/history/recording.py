@@ -555,11 +555,12 @@ class FileSink:
 class FileTape:
     """A recording that somebody named, with its older parts, to be read. Raises RecordingError.
 
-    ``trouble``: where it is damaged, in a sentence; what is before that is read.
+    ``trouble``: where it is damaged, in a sentence; what is before that is read. ``uid``: whose file it is, and so
+    whose word what it tells.
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path, self.uid = path, 0
         self.trouble: str | None = None
         self._files: list[int] = []
         self._members: list[tuple[Head, int, int]] = []
@@ -567,8 +568,9 @@ class FileTape:
         try:
             newest = open_named(path)
             self._files.append(newest)
+            self.uid = os.fstat(newest).st_uid
             for part in _parts(path):
-                self._take_older(part, os.fstat(newest).st_uid)
+                self._take_older(part)
             self._index(newest, path)
         except (OSError, NotTrustedError) as error:
             self.close()
@@ -581,12 +583,12 @@ class FileTape:
             self.close()
             raise RecordingError(f"{path_text(path)}: {self.trouble or 'the recording is empty'}")
 
-    def _take_older(self, part: Path, owner: int) -> None:
+    def _take_older(self, part: Path) -> None:
         """An older part, where whoever owns the newest one owns it: in /tmp anybody makes a file of that name."""
         try:
             fd = open_named(part)
             self._files.append(fd)
-            if os.fstat(fd).st_uid != owner:
+            if os.fstat(fd).st_uid != self.uid:
                 raise RecordingError("it belongs to somebody else than the newest part")
             self._index(fd, part)
         except (OSError, NotTrustedError, RecordingError) as error:

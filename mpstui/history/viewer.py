@@ -18,6 +18,7 @@ from mpstui.control.mps import MpsControl
 from mpstui.core.activity import ActivityLook
 from mpstui.core.model import Past, Snapshot
 from mpstui.core.text import error_text, format_size, path_text, printable, unprintable
+from mpstui.core.trust import is_anothers
 from mpstui.history.player import Player, ShownMoment
 from mpstui.history.recording import (
     SPAN,
@@ -297,10 +298,9 @@ class Viewer:
 
     def _dated(self, snapshot: Snapshot, at: float, player: Player) -> Snapshot:
         first, last = player.span
-        note = player.trouble or self._trouble()
         gap = player.gap(at) if self._what == "REPLAY" else None
-        if gap is not None:
-            note = f"Nothing was recorded from {_told(gap[0], gap)} to {_told(gap[1], gap)}."
+        nothing = f"Nothing was recorded from {_told(gap[0], gap)} to {_told(gap[1], gap)}." if gap else None
+        note = " ".join(filter(None, (nothing, player.trouble, self._trouble()))) or None
         past = Past(self._what, at, first, last, self._playing, self._speed, WHY[self._what], note, gap)
         return replace(self._told(snapshot), past=past)
 
@@ -355,12 +355,14 @@ def of_file(path: Path, speed: float) -> Viewer:
     """Of a recording. Raises RecordingError."""
     tape = FileTape(path)
     player = Player(tape)
-    told = _KEPT if is_a_screens(tape) else None
+    told = [_KEPT] if is_a_screens(tape) else []
+    if is_anothers(tape.uid, os.geteuid()):
+        told.insert(0, f"The file is of {user_name(tape.uid)}, and what it shows is that user's word.")
     if player.at(player.span[0]) is None:
         tape.close()
         why = player.trouble or "it ends before anything of the node was read"
         raise RecordingError(f"{path_text(path)}: {why.removesuffix(' It is shown up to there.')}")
-    return Viewer("REPLAY", lambda: tape, speed=speed, trouble=lambda: tape.trouble or told)
+    return Viewer("REPLAY", lambda: tape, speed=speed, trouble=lambda: " ".join(filter(None, (tape.trouble, *told))))
 
 
 def of_logs(log_dirs: Sequence[Path]) -> Viewer:

@@ -7,6 +7,7 @@ import errno
 import gzip
 import json
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -208,6 +209,15 @@ def test_a_recording_begins_with_what_is_to_be_seen() -> None:
     assert (shown.looked, len(shown.devices), [each.health for each in shown.daemons]) == (True, 4, ["ok"])
     assert 0 < shown.past.at - shown.past.first < 3
     assert Player(MemoryTape(1, 1.0)).begin == 0.0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone gives a file to another user")
+def test_of_another_users_recording_it_is_said_whose_word_it_is(tmp_path: Path) -> None:
+    recording = Path(__file__).parents[2] / "docs" / "recordings" / "fault.mps"
+    theirs = Path(shutil.copy(recording, tmp_path / "theirs.mps"))
+    for uid, said in ((64101, "The file is of UID 64101, and what it shows is that user's word."), (0, None)):
+        os.chown(theirs, uid, -1)
+        assert asyncio.run(of_file(theirs, 1.0).prime()).past.note == said
 
 
 def test_a_clock_that_was_set_back_hides_no_event_from_who_steps(tape, monkeypatch) -> None:
