@@ -8,8 +8,18 @@ from typing import NamedTuple
 
 import pytest
 
-from mpstui.core.model import ProcessKey
-from mpstui.core.trust import NOBODY, NotNamedError, Speaker, is_lying, may_signal, meant, same_namespace, why_not
+from mpstui.core.model import Daemon, ProcessKey
+from mpstui.core.trust import (
+    NOBODY,
+    NotNamedError,
+    Speaker,
+    is_lying,
+    may_signal,
+    meant,
+    same_namespace,
+    whose_word,
+    why_not,
+)
 from mpstui.operations.signals import Guard
 
 ROOT, ALICE, BOB = Speaker(0, "root's"), Speaker(2001, "alice's daemon"), Speaker(2002, "bob's daemon")
@@ -47,6 +57,24 @@ def test_why_it_does_not_is_said() -> None:
         NOBODY, 7, "bob"
     )
     assert why_not(ALICE, 7, "bob") == ("process 7 belongs to bob, and alice's daemon is trusted for that user's alone")
+
+
+@pytest.mark.parametrize(
+    ("speaker", "uid", "whose"),
+    [
+        (ROOT, 0, None),
+        (ALICE, 2001, 2001),
+        (ALICE, 0, 2001),  # in a directory of root's that is open to her
+        (ROOT, 2001, 2001),
+        (Speaker(2002, "that of who looks"), 2002, None),
+        (Speaker(None, "no sockets", by=2001), 0, 2001),
+        (NOBODY, 2001, 2001),
+        (NOBODY, 0, None),
+        (NOBODY, None, None),
+    ],
+)
+def test_it_is_another_users_word_where_any_of_it_is(speaker: Speaker, uid: int | None, whose: int | None) -> None:
+    assert whose_word(Daemon(Path("/tmp/mps"), uid=uid, speaker=speaker), 2002) == whose
 
 
 @pytest.mark.parametrize(

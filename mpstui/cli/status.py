@@ -14,6 +14,7 @@ from mpstui.cli.output import NO_DAEMON, complain, output, state_text
 from mpstui.core.gain import IDLE, gain_of
 from mpstui.core.model import Daemon, Snapshot
 from mpstui.core.text import UNKNOWN, path_text, plural
+from mpstui.core.trust import whose_word
 from mpstui.core.v3 import V3Node
 from mpstui.fields import (
     CLIENT,
@@ -111,7 +112,7 @@ def exit_status(snapshot: Snapshot, *, named: bool = True) -> ExitStatus:
     for nothing, as for ``--health``."""
     running = [daemon for daemon in snapshot.daemons if daemon.runs]
     if not named:
-        running = [daemon for daemon in running if daemon.uid in {0, os.geteuid()}] or running
+        running = [daemon for daemon in running if whose_word(daemon, os.geteuid()) is None] or running
     if any(daemon.health != "ok" for daemon in running):
         return ExitStatus.NO_ANSWER
     return ExitStatus.DONE if running else ExitStatus.NO_DAEMON

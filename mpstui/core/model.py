@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from mpstui.core.late import dataclass
 from mpstui.core.text import UNKNOWN, device_keys, owner, printable
-from mpstui.core.trust import NOBODY, Speaker, may_signal
+from mpstui.core.trust import NOBODY, Speaker, may_signal, whose_word
 from mpstui.core.v3 import V3Node, V3Server
 from mpstui.core.where import Where
 
@@ -627,6 +627,11 @@ class Daemon:
         """Whether its word on that process is enough to believe it; None: on one of which nothing is known here."""
         uid = process.uid if process is not None else None
         return self.simulated or may_signal(self.speaker, () if uid is None else (uid,))
+
+    def whose(self, euid: int | None) -> str:
+        """The name of the other user whose word it is what it says (``trust.whose_word``); — where there is none."""
+        uid = whose_word(self, euid)
+        return owner(self.user if uid == self.uid else None, uid)
 
     def clients(self) -> Iterator[Client]:
         for server in self.servers:

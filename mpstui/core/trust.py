@@ -27,6 +27,8 @@ class Speaker(NamedTuple):
     """Of a pipe directory that others may write to, or of which it is not known whose it is: its device, inode and
     times, and inode and time of each socket, so that it changes with everything that is put there. Empty for any
     other."""
+    by: int | None = None
+    """Where it is nobody's word: a user who has put there what answers, or may have. None where only root has."""
 
     @property
     def without_times(self) -> Speaker:
@@ -65,9 +67,9 @@ class Meant(NamedTuple):
         return None
 
 
-def is_anothers(uid: int | None, euid: int) -> bool:
-    """Whether a daemon or a directory of user ``uid`` is another user's for ``euid``: neither root's nor one's own.
-    Whose it is has to be known."""
+def is_anothers(uid: int | None, euid: int | None) -> bool:
+    """Whether a file, a directory or a process of user ``uid`` is another user's for ``euid``: neither root's nor one's
+    own. Whose it is has to be known. For what a daemon says ask :func:`whose_word`."""
     return uid not in {None, 0, euid}
 
 
@@ -93,7 +95,22 @@ class Heard(Protocol):
     def pipe_dir(self) -> Path: ...
 
     @property
+    def uid(self) -> int | None:
+        """Who runs it; of a place without a daemon whose the directory is."""
+
+    @property
     def speaker(self) -> Speaker: ...
+
+
+def whose_word(heard: Heard, euid: int | None) -> int | None:
+    """The other user whose word it is what a daemon says, or what is in a place; None where it is root's, that of
+    ``euid``, who looks or whose process it is about, or not known to be anybody's.
+
+    What another user says is shown as said by that user. It is no fact about processes of root's or of a third person,
+    no reason to advise anybody else to do something, and nothing that is wrong with the node. Whose sockets they are
+    comes first: the directory, and the process that is seen to hold it, may be somebody else's.
+    """
+    return next((uid for uid in (heard.speaker.uid, heard.speaker.by, heard.uid) if is_anothers(uid, euid)), None)
 
 
 HeardT = TypeVar("HeardT", bound=Heard)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from mpstui.core.text import path_text, unprintable
+from mpstui.core.trust import whose_word
 from mpstui.observe.discovery import Place, discover, named
 from mpstui.system.procfs import HiddenProcessError, read_stat
 from mpstui.system.trusted import UnreadableLogError, open_log
@@ -41,7 +42,7 @@ def probe(pipe_dirs: Sequence[Path] = (), log_dirs: Sequence[Path] = ()) -> Heal
     places = discover(pipe_dirs, log_dirs)
     if not named(pipe_dirs):
         # What a daemon that is gone has left behind is nobody's death, and anybody may run a daemon and write its log.
-        places = tuple(p for p in places if p.state == "running" and p.uid in {0, os.geteuid()})
+        places = tuple(p for p in places if p.state == "running" and whose_word(p, os.geteuid()) is None)
     found = [_of_place(place) for place in places]
     return (
         max(found, key=lambda health: health.status)

@@ -24,6 +24,7 @@ from mpstui.core.model import (
     Snapshot,
 )
 from mpstui.core.text import UNKNOWN, format_size, owner, path_text, plural, printable
+from mpstui.core.trust import whose_word
 from mpstui.core.v3 import DEFAULT
 from mpstui.doctor.program import Program, Shm, read_namespaces, read_program, shm_of
 from mpstui.doctor.types import DEBUGGERS
@@ -42,6 +43,7 @@ _DIGITS: Final = 4
 _NO_DEVICES: Final = frozenset({"", "-1", "NoDevFiles", "void", "none"})
 _DEBUGGERS: Final = (*DEBUGGERS, "compute-sanitizer", "cuda-memcheck")
 _VARIABLE: Final = "CUDA_MPS_PIPE_DIRECTORY"
+_NONE: Final = "no daemon of root's or of its user's"
 
 
 class Reason(NamedTuple):
@@ -152,8 +154,10 @@ def _inner(daemon: Daemon) -> frozenset[FileId]:
 
 
 def answer(program: Program, neighbours: Sequence[Neighbour], snapshot: Snapshot) -> Diagnosis:
-    """Pure."""
-    for each in neighbours:
+    """Pure. A daemon of neither root's nor the process' own user counts for where it runs, and for whom: what it says
+    of the process is that user's word, and nobody ends his process, or starts one, for that."""
+    heard = [each for each in neighbours if each.daemon.simulated or whose_word(each.daemon, program.uid) is None]
+    for each in heard:
         for server in each.daemon.servers:
             for client in server.clients:
                 mine = client.key == program.key and client.local
@@ -162,7 +166,7 @@ def answer(program: Program, neighbours: Sequence[Neighbour], snapshot: Snapshot
                 if mine or (client.pid_here == program.pid and client.pid_here is not None):
                     return Diagnosis(program, tuple(_as_client(server, client.state, each.daemon)), server, each.daemon)
     for each in neighbours:
-        if (role := _role(program, each.daemon)) is not None:
+        if (role := _role(program, each.daemon, each in heard)) is not None:
             reason = Reason("is_mps", "sure", role, ("it serves clients, and is none",), "Nothing has to be done.")
             return Diagnosis(program, (reason,), None, each.daemon)
     if snapshot.source == "simulated":
@@ -172,16 +176,16 @@ def answer(program: Program, neighbours: Sequence[Neighbour], snapshot: Snapshot
         if (meant := next((one for one in waiting if one.key == program.key), None)) is not None:
             program = replace(program, user=meant.user, command=meant.command)
     mine_too = _looked_for(program, neighbours)
-    reasons = sorted(_reasons(program, mine_too, neighbours, snapshot), key=lambda each: _ORDER[each.certainty])
+    reasons = sorted(_reasons(program, mine_too, heard, snapshot), key=lambda each: _ORDER[each.certainty])
     return Diagnosis(program, tuple(reasons), None, mine_too.daemon if mine_too is not None else None)
 
 
-def _role(program: Program, daemon: Daemon) -> str | None:
+def _role(program: Program, daemon: Daemon, heard: bool) -> str | None:
     """What it is of MPS itself, one clause."""
     if program.pid == daemon.pid:
         return f"it is the daemon of {path_text(daemon.pipe_dir)} itself"
     ours = daemon.pid_there is None  # else the daemon's numbers are not the node's
-    if ours and any(server.key == program.key for server in daemon.servers):
+    if ours and heard and any(server.key == program.key for server in daemon.servers):
         return f"it is a server of the daemon in {path_text(daemon.pipe_dir)}"
     return None
 
@@ -216,10 +220,10 @@ def _who(program: Program) -> str:
 
 
 def _reasons(
-    program: Program, looked_for: Neighbour | None, neighbours: Sequence[Neighbour], snapshot: Snapshot
+    program: Program, looked_for: Neighbour | None, heard: Sequence[Neighbour], snapshot: Snapshot
 ) -> Iterator[Reason]:
-    running = [each for each in neighbours if each.daemon.runs]
-    yield from _of_waiting(program, neighbours)
+    running = [each for each in heard if each.daemon.runs]
+    yield from _of_waiting(program, heard)
     yield from _of_itself(program)
     yield from _of_place(program, looked_for, running)
     near = looked_for if looked_for in running else running[0] if len(running) == 1 else None
@@ -296,7 +300,7 @@ def _of_place(program: Program, looked_for: Neighbour | None, running: Sequence[
     if seen.detail:
         evidence.append(seen.detail)
     places = ", ".join(path_text(each.daemon.pipe_dir) for each in running)
-    evidence.append(f"daemons run in: {places}" if places else "no daemon runs on this node, as far as can be seen")
+    evidence.append(f"daemons run in: {places}" if places else f"{_NONE} runs on this node, as far as can be seen")
     misspelt = [name for name in program.environment or () if not seen.set and meant(name) == _VARIABLE]
     if misspelt:
         evidence.append(f"it has {printable(misspelt[0], 60)}, which is no variable of MPS: {_VARIABLE} is")
@@ -327,8 +331,16 @@ def _of_place(program: Program, looked_for: Neighbour | None, running: Sequence[
             f"Mount the daemon's directory into its container as {shown}, with its socket.",
         )  # fmt: skip
         return
+    if looked_for is not None and looked_for.daemon.runs:
+        whose = looked_for.daemon.whose(program.uid)
+        yield Reason(
+            "user", "sure", f"the daemon in {shown} serves {whose} alone",
+            (*evidence, f"it belongs to {owner(program.user, program.uid)}, the daemon to {whose}"),
+            "Start it again with the CUDA_MPS_PIPE_DIRECTORY of a daemon that serves its user.",
+        )  # fmt: skip
+        return
     if not running:
-        text, remedy = "no daemon runs", "Start one: mpstui daemon start."
+        text, remedy = f"{_NONE} runs", "Start one: mpstui daemon start."
     elif seen.state == "closed":
         text, remedy = (
             f"its user may not enter {shown}, where it looks",
@@ -344,16 +356,7 @@ def _of_place(program: Program, looked_for: Neighbour | None, running: Sequence[
 
 
 def _of_daemon(program: Program, near: Neighbour, snapshot: Snapshot) -> Iterator[Reason]:
-    daemon, where = near.daemon, path_text(near.daemon.pipe_dir)
-    if daemon.uid not in {None, 0, program.uid} and program.uid is not None and not daemon.multiuser:
-        yield Reason(
-            "user", "sure", f"the daemon serves {owner(daemon.user, daemon.uid)} alone",
-            (
-                f"it belongs to {owner(program.user, program.uid)}, "
-                f"the daemon in {where} to {owner(daemon.user, daemon.uid)}",
-            ),
-            "Start it as that user, or run the daemon as root.",
-        )  # fmt: skip
+    daemon = near.daemon
     others = [s for s in daemon.servers if s.clients and s.uid is not None and s.uid != program.uid]
     if others and not daemon.multiuser and program.uid is not None:
         server = others[0]

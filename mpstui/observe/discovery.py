@@ -45,7 +45,7 @@ from mpstui.system.trusted import (
     _judge_mounts,
     is_believed,
     is_there,
-    judge_way,
+    judge_own,
     open_log,
     owners_of,
     walk,
@@ -298,19 +298,20 @@ def _speaker(pipe_dir: Path) -> Speaker:
         owners = {found.st_uid for found in sockets} | {os.stat(pipe_dir).st_uid}
     except (OSError, ValueError):
         return Speaker(None, "its sockets cannot be looked at")
-    if not all(stat.S_ISSOCK(found.st_mode) for found in sockets):
-        return Speaker(None, "the files in the place of its sockets are no sockets")
     users = sorted(owners - {0})
+    by = users[0] if users else None
+    if not all(stat.S_ISSOCK(found.st_mode) for found in sockets):
+        return Speaker(None, "the files in the place of its sockets are no sockets", by=by)
     if len(users) > 1:
-        return Speaker(None, f"its sockets and its directory belong to {' and '.join(map(user_name, users))}")
+        return Speaker(None, f"its sockets and its directory belong to {' and '.join(map(user_name, users))}", by=by)
     uid = users[0] if users else 0
     why = "root's daemon" if uid == 0 else f"a daemon of {user_name(uid)}"
     try:
         is_open = _open_to_others(pipe_dir, {0, uid})
     except NotTrustedError as error:
-        return Speaker(None, printable(str(error)))
+        return Speaker(None, printable(str(error)), by=by)
     except OSError as error:
-        return Speaker(None, f"the path to its sockets cannot be looked at: {error.strerror}")
+        return Speaker(None, f"the path to its sockets cannot be looked at: {error.strerror}", by=by)
     if not is_open:
         return Speaker(uid, why)
     return Speaker(uid, why, _stamp(os.stat(pipe_dir), sockets))
@@ -330,7 +331,7 @@ def steady_speaker(pipe_dir: Path, find: Callable[[Path], Speaker] = find_speake
             return speaker
         time.sleep(_PAUSE)
     why = "its directory, which others may write to, is being changed all the time"
-    return Speaker(None, why, speaker.stamp)
+    return Speaker(None, why, speaker.stamp, speaker.uid or speaker.by)
 
 
 def _open_to_others(pipe_dir: Path, owners: Collection[int]) -> bool:
@@ -584,7 +585,8 @@ class Place(NamedTuple):
     log_dir: Path | None = None
     daemon: ProcessKey | None = None
     uid: int | None = None
-    """Who runs the daemon; where there is none, who owns the directory."""
+    """Who runs the daemon; where there is none, who owns the directory. Whose word it is what it says:
+    ``core.trust.whose_word``."""
     start_time: float | None = None
     version: str | None = None
     """The control binary's, as its log says: ``13000``."""
@@ -710,24 +712,13 @@ def _start(pipe_dir: Path, others: Sequence[DaemonProcess]) -> str:
 
 def _whose_else(pipe_dir: Path) -> str | None:
     """Who else decides what is in this directory, or where its name leads; None where nobody does."""
-    shown = path_text(pipe_dir)
     try:
-        judge_way(pipe_dir.parent, _mine())
-        found = os.lstat(pipe_dir)
-        if found.st_uid not in _mine():
-            return (
-                f"{shown} {'is a link of' if stat.S_ISLNK(found.st_mode) else 'belongs to'} {user_name(found.st_uid)}"
-            )
-        there = os.stat(pipe_dir)
+        judge_own(pipe_dir, _mine())
     except NotTrustedError as error:
         return str(error)
     except (OSError, ValueError):  # not there
         return None
-    if there.st_uid not in _mine():
-        return f"{shown} belongs to {user_name(there.st_uid)}"
-    return (
-        f"others may write to {shown}" if there.st_mode & (0o022 if there.st_mode & stat.S_ISVTX else 0o002) else None
-    )
+    return None
 
 
 def _place(
@@ -874,7 +865,9 @@ def _without_daemon(pipe_dir: Path, log_dir: Path | None, start: str) -> Place:
         unseen = ProcessKey(0)  # a server of protocol 3 has no lock
     if unseen is not None:
         text = f"a daemon runs that is hidden, in another container, or not called {PROGRAM}"
-        return Place(pipe_dir, "running", log_dir, unseen if unseen.pid else None, owner, detail=text, remedy=_AS_ROOT)
+        key = unseen if unseen.pid else None
+        uid = effective_uid(key.pid) if key is not None else None
+        return Place(pipe_dir, "running", log_dir, key, owner if uid is None else uid, detail=text, remedy=_AS_ROOT)
     if (doubt := _whose_else(pipe_dir)) is not None:  # who may have put there whatever it is
         what = f"{', '.join(present)} in it say nothing" if present else "nothing of MPS is in it"
         state: State = "stale" if "control" in present or _PID_FILE in present else "absent"

@@ -37,7 +37,7 @@ from mpstui.core.model import (
 )
 from mpstui.core.problems import KINDS, problem
 from mpstui.core.text import UNKNOWN, client_pids, format_size, listed, moment_text, owner, path_text, printable
-from mpstui.core.trust import is_anothers, is_lying
+from mpstui.core.trust import is_lying, whose_word
 from mpstui.core.v3 import DEFAULT
 from mpstui.observe.discovery import Place, how_to_start
 from mpstui.observe.sources import NvmlSample
@@ -57,13 +57,13 @@ def shared_devices(daemons: Sequence[Daemon], euid: int = 0) -> Iterator[Problem
                 serving.setdefault(uuid, []).append(daemon)
     for uuid, found in sorted(serving.items()):
         if len(found) > 1 and any(uuid in client.device_uuids for daemon in found for client in daemon.clients()):
-            others = [daemon for daemon in found if is_anothers(daemon.uid, euid)]
-            whose = {id(daemon): f" of {owner(daemon.user, daemon.uid)}" for daemon in others}
+            others = {id(daemon): uid for daemon in found if (uid := whose_word(daemon, euid)) is not None}
+            whose = {id(daemon): f" of {daemon.whose(euid)}" for daemon in found if id(daemon) in others}
             places = ", ".join(f"{path_text(daemon.pipe_dir)}{whose.get(id(daemon), '')}" for daemon in found)
             text = f"{len(found)} daemons serve it ({places}); their clients do not run at the same time."
             told = problem("warning", "shared_device", f"device {uuid}", text)
             claimed = len(found) - len(others) < 2
-            yield replace(told, severity="info", uid=others[0].uid) if claimed else told
+            yield replace(told, severity="info", uid=next(iter(others.values()))) if claimed else told
 
 
 # Who is hit by what went wrong: faults, lost servers, waiting users and processes outside MPS, as values; pure.
@@ -275,14 +275,14 @@ def condition_of(
     ``ended``: when the last daemon there ended, where none has started since.
     ``past``: nobody can be asked, so that the logs' word has to do; it leads to nothing."""
     found = _condition_of(place, probe, state, facts, known_at, ended, past)
-    uid = place.uid if place is not None and place.state == "running" and not past else None
-    if uid is None or not is_anothers(uid, euid) or found.cause not in _ON_ITS_OWN_WORD:
+    uid = whose_word(place, euid) if place is not None and place.state == "running" and not past else None
+    if uid is None or found.cause not in _ON_ITS_OWN_WORD:
         return found
-    return replace(found, remedy=_to_its_owner(login_name(uid), uid))
+    return replace(found, remedy=_to_its_owner(owner(login_name(uid), uid)))
 
 
-def _to_its_owner(user: str | None, uid: int | None) -> str:
-    return f"The daemon belongs to {owner(user, uid)}: leave it to its owner."
+def _to_its_owner(whose: str) -> str:
+    return f"The daemon belongs to {whose}: leave it to its owner."
 
 
 _ON_ITS_OWN_WORD: Final = frozenset({"silent", "terminated_twice", "quitting", "gone"})
@@ -379,9 +379,9 @@ def find_problems(
     found: list[Problem] = [*more]
     of_others: list[Problem] = []
     for daemon in daemons:
-        theirs = is_anothers(daemon.uid, euid)
-        (of_others if theirs else found).extend((of_daemon or partial(problems_of, euid=euid))(daemon))
-    found += _of_devices(devices, [daemon for daemon in daemons if is_anothers(daemon.uid, euid)])
+        theirs = whose_word(daemon, euid)
+        (found if theirs is None else of_others).extend((of_daemon or partial(problems_of, euid=euid))(daemon))
+    found += _of_devices(devices, [daemon for daemon in daemons if whose_word(daemon, euid) is not None], euid)
     found += _of_outside(outside)
     found += shared_devices(daemons, euid)
     if nvml_detail:
@@ -412,22 +412,22 @@ def problems_of(daemon: Daemon, euid: int = 0) -> Iterable[Problem]:
     with the node."""
     found = list(_all_of(daemon))
     lies = any(each.code == "daemon_lies" for each in found)
-    anothers = is_anothers(daemon.uid, euid) and not daemon.simulated
+    anothers = whose_word(daemon, euid) is not None and not daemon.simulated
     if anothers:
-        found = [_claimed(each, daemon) for each in found]
+        found = [_claimed(each, daemon, euid) for each in found]
     if not lies and not anothers:
         return found
-    remedy = _OF_A_LIAR if lies else _to_its_owner(daemon.user, daemon.uid)
+    remedy = _OF_A_LIAR if lies else _to_its_owner(daemon.whose(euid))
     return [replace(each, remedy=remedy) if each.code in _ON_ITS_WORD else each for each in found]
 
 
-def _claimed(found: Problem, daemon: Daemon) -> Problem:
+def _claimed(found: Problem, daemon: Daemon, euid: int) -> Problem:
     """The same as another user's daemon has it: anybody starts one and has it say what he likes."""
     text = found.text
     if daemon.runs and found.code != "daemon_lies":  # that one names the owner, as the place without a daemon does
         says = " says" if found.code in _SAID else ""
-        text = f"{owner(daemon.user, daemon.uid)}'s daemon{says}: {text}"
-    return replace(found, severity="info", text=text, uid=daemon.uid)
+        text = f"{daemon.whose(euid)}'s daemon{says}: {text}"
+    return replace(found, severity="info", text=text, uid=whose_word(daemon, euid))
 
 
 _OF_A_LIAR: Final = "Believe nothing of what it says."
@@ -682,7 +682,7 @@ def _of_server(server: Server, daemon: Daemon) -> Iterable[Problem]:
         yield problem("info", "outdated", subject, text)
 
 
-def _of_devices(devices: Sequence[Device], of_others: Sequence[Daemon]) -> Iterable[Problem]:
+def _of_devices(devices: Sequence[Device], of_others: Sequence[Daemon], euid: int) -> Iterable[Problem]:
     """``of_others``: daemons of other users, whose word it is which contexts they have."""
     for device in devices:
         used, limit = device.contexts, device.context_limit
@@ -692,10 +692,10 @@ def _of_devices(devices: Sequence[Device], of_others: Sequence[Daemon]) -> Itera
         claims = [daemon for daemon in of_others if daemon.contexts_on(device.uuid)]
         claimed = sum(daemon.contexts_on(device.uuid) for daemon in claims)
         if claimed and used - claimed < _NEARLY * limit:
-            whose = listed(list(dict.fromkeys(owner(daemon.user, daemon.uid) for daemon in claims)), 8)
+            whose = listed(list(dict.fromkeys(daemon.whose(euid) for daemon in claims)), 8)
             text = f"It holds {used} contexts, {claimed} of them by the word of daemons of {whose}."
             told = problem("warning", "device_nearly_full", subject, text)
-            yield replace(told, severity="info", uid=claims[0].uid)
+            yield replace(told, severity="info", uid=whose_word(claims[0], euid))
         elif device.context_daemons > 1:
             text = f"It holds {used} contexts of {device.context_daemons} daemons"
             text = f"{text}; whether {limit} is the limit of each or of all together is not known."

@@ -38,7 +38,7 @@ from mpstui.core.model import (
     Source,
 )
 from mpstui.core.partition import SmShare, sm_share
-from mpstui.core.trust import ANOTHER_NAMESPACE, NOT_PROVED, Speaker, is_anothers, same_namespace
+from mpstui.core.trust import ANOTHER_NAMESPACE, NOT_PROVED, Speaker, same_namespace, whose_word
 from mpstui.core.v3 import DEFAULT, V3Node
 from mpstui.core.xid import Xid
 from mpstui.observe.discovery import Place
@@ -275,7 +275,7 @@ class NodeState:
     def is_anothers(self, pipe_dir: Path) -> bool:
         """Whether the place is another user's: neither root's nor that of whoever looks."""
         place = self.watch(pipe_dir).place
-        return place is not None and is_anothers(place.uid, self._euid)
+        return place is not None and whose_word(place, self._euid) is not None
 
     @contextmanager
     def untold(self) -> Iterator[None]:
@@ -332,8 +332,7 @@ class NodeState:
             if watched.state.multiuser != place.multiuser:
                 watched.state.multiuser = place.multiuser
                 watched.state.changes += 1
-            foreign = place.daemon is not None and self.is_anothers(place.pipe_dir)
-            self._events.hear(place.pipe_dir, place.uid if foreign else None)
+            self._events.hear(place.pipe_dir, whose_word(place, self._euid) if place.state == "running" else None)
             old = (before.state, before.daemon) if before else None
             if old == (place.state, place.daemon):
                 continue
@@ -801,7 +800,8 @@ class NodeState:
             for w in self.watched.values()
             if w.state.context_limit is not None
             and w.place is not None
-            and w.place.uid in {0, self._euid}
+            and w.place.uid is not None
+            and whose_word(w.place, self._euid) is None
             and (not w.state.ordinals or device.uuid in w.state.ordinals.values())
         ]
         if said:

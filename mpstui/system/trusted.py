@@ -84,6 +84,17 @@ def judge_directory(path: Path, owners: Collection[int]) -> None:
         walk(path / "-", held, owners, False)
 
 
+def judge_own(path: Path, owners: Collection[int]) -> None:
+    """As :func:`judge_directory`, for a directory in which others may not make anything either, as in one that is
+    sticky; the way is judged as far as there is one. OSError where it is not there."""
+    with ExitStack() as held:
+        way, _ = walk(path / "-", held, owners, False)
+        _judge_mounts(path, way, owners)
+        mode = stat.S_IMODE(os.fstat(way[-1]).st_mode)
+        if mode & stat.S_ISVTX and mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise NotTrustedError(f"others may write to {path_text(path)} (mode {mode:04o})", "writable", "others")
+
+
 def judge_way(path: Path, owners: Collection[int]) -> None:
     """As :func:`judge_directory`, for what is there of the way to ``path``: before the rest of it is made."""
     there = next((place for place in (path, *path.parents) if os.path.lexists(place)), Path("/"))

@@ -65,7 +65,7 @@ for name in ("control_privileged", "control"):
     if os.path.lexists(path): os.unlink(path)
     s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     s.bind(path); os.chmod(path, 0o666); s.listen(64); listeners.append(s)
-os.chmod(pipe, spec.get("mode", 0o755))
+if spec.get("mode", 0o755): os.chmod(pipe, spec.get("mode", 0o755))
 print("ready", flush=True)
 open_ = list(listeners)
 while True:
@@ -88,10 +88,11 @@ while True:
 
 def lying_daemon(who: Stranger, pipe_dir: Path, **spec: Any) -> subprocess.Popen[str]:
     """A program of that user which calls itself a control daemon and answers by ``spec``: ``server``, ``clients`` and,
-    if wanted, ``namespace``, ``status``, ``ps``, ``deaf``, ``lock``, ``mode``, ``logs``, and ``leads_to``, where a link
-    in its directory's place leads once the last question was asked. Runs when this returns, and falls silent when its
+    if wanted, ``namespace``, ``status``, ``ps``, ``deaf``, ``lock``, ``mode`` (0: its directory's is left as it is),
+    ``logs``, ``called``, another name for it, and ``leads_to``, where a link in its directory's place leads once the
+    last question was asked. Runs when this returns, and falls silent when its
     user makes a file ``deaf`` in its pipe directory."""
-    program = who.home / "nvidia-cuda-mps-control"
+    program = who.home / spec.pop("called", "nvidia-cuda-mps-control")
     program.write_text(LIAR)
     spec = {"server": os.getpid(), **spec}
     env = {"CUDA_MPS_PIPE_DIRECTORY": str(pipe_dir), "CUDA_MPS_LOG_DIRECTORY": str(spec.pop("logs", who.home / "logs"))}

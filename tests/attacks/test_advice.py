@@ -8,10 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from mpstui.core.model import Daemon
+from mpstui.core.trust import whose_word
+from mpstui.observe.discovery import discover, find_speaker
 from mpstui.system.procfs import user_name
 
 from .conftest import Stranger
-from .programs import lying_daemon, mpstui
+from .programs import lying_daemon, mpstui, roots_process
+from .test_screen import Accusation
 
 
 @pytest.mark.parametrize("target", ["nowhere", "etc"])
@@ -43,6 +47,70 @@ def test_a_link_of_a_strangers_in_a_shared_directory_of_roots(crowd: Path, stran
     stranger.run("ln", "-s", "/etc/shadow", crowd / "nvidia-cuda-mps-control.pid")
     done = mpstui("status", "--pipe-dir", crowd)
     assert "nvidia-cuda-mps-control -d" not in done.stdout + done.stderr
+
+
+def test_nor_in_one_of_roots_that_a_strangers_group_may_write_to(crowd: Path, stranger: Stranger) -> None:
+    (crowd / "mps").mkdir()
+    os.chown(crowd / "mps", 0, stranger.uid)
+    (crowd / "mps").chmod(0o2770)
+    (place,) = discover((crowd / "mps",))
+    assert f"{crowd}/mps can be changed by the group {stranger.uid}" in place.remedy
+    assert "nvidia-cuda-mps-control -d" not in place.remedy
+
+
+def test_nor_behind_a_link_of_roots_that_leads_through_a_strangers_directory(crowd: Path, stranger: Stranger) -> None:
+    stranger.run("ln", "-s", "/etc", stranger.home / "x")
+    (crowd / "mps").symlink_to(stranger.home / "x")
+    (place,) = discover((crowd / "mps",))
+    assert f"{stranger.home} belongs to {user_name(stranger.uid)}" in place.remedy
+    assert "nvidia-cuda-mps-control -d" not in place.remedy
+
+
+def test_a_strangers_daemon_in_a_directory_of_roots_is_the_strangers(stranger: Stranger, crowd: Path) -> None:
+    """By no name that tells it, in one that is open to everybody, as a daemon leaves the directory that it makes."""
+    (crowd / "mps").mkdir()
+    (crowd / "mps").chmod(0o777)
+    server = stranger.start("sleep", "600").pid
+    pose = lying_daemon(stranger, crowd / "mps", called="x.py", mode=0, clients=[], server=server, status="FAULT")
+    for mode in (0o1777, 0o777):
+        (crowd / "mps").chmod(mode)
+        (place,) = discover((crowd / "mps",))
+        assert (place.daemon and place.daemon.pid, place.uid, whose_word(place, 0)) == (
+            pose.pid,
+            stranger.uid,
+            stranger.uid,
+        )
+    told = json.loads(mpstui("status", "--json", "--pipe-dir", crowd / "mps").stdout)["problems"]
+    (fault,) = [each for each in told if each["subject"] == f"server {server}"]
+    assert (fault["severity"], fault["uid"]) == ("info", stranger.uid)
+    assert fault["remedy"] == f"The daemon belongs to UID {stranger.uid}: leave it to its owner."
+
+
+def test_what_a_strangers_link_in_the_place_of_roots_socket_answers_is_the_strangers(
+    stranger: Stranger, crowd: Path
+) -> None:
+    """Nobody's daemon it is to send a change to, and the stranger's to listen to."""
+    (crowd / "mps").mkdir()
+    (crowd / "mps").chmod(0o777)
+    stranger.run("ln", "-s", stranger.home / "p" / "control", crowd / "mps" / "control")
+    found = find_speaker(crowd / "mps")
+    assert found.uid is None
+    assert whose_word(Daemon(crowd / "mps", uid=0, speaker=found), 0) == stranger.uid
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_why_says_nothing_of_roots_process_on_a_strangers_word(stranger: Stranger, lost: bool) -> None:
+    with roots_process() as victim:
+        logs = Accusation(stranger, victim.pid, 0)
+        if lost:
+            logs.write("control.log", 20, f"Server {logs.server} exited with status 1")
+        server, clients = (0, []) if lost else (logs.server, [victim.pid])
+        lying_daemon(stranger, stranger.home / "p", server=server, clients=clients)
+        told = mpstui("why", str(victim.pid), "--pipe-dir", stranger.home / "p").stdout
+    assert "it waits in" not in told
+    assert "its server" not in told
+    assert "End its process" not in told
+    assert "Start it as that user" not in told
 
 
 @pytest.mark.usefixtures("usual_deadline")

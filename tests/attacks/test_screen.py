@@ -28,22 +28,22 @@ class Accusation:
         self.folder = stranger.home / "logs"
         self.server = stranger.start("sleep", "600").pid
         self._begun = time.time() - 60
-        self._write("control.log", 0, "Starting control daemon using socket /x/control")
-        self._write("control.log", 1, f"Starting new server {self.server} for user {stranger.uid}")
-        self._write("control.log", 2, f"NEW SERVER {self.server}: Ready")
-        self._write("control.log", 3, f"NEW CLIENT {pid} from user {owner}: Server already exists")
-        self._write("server.log", 1, "Server has started")
+        self.write("control.log", 0, "Starting control daemon using socket /x/control")
+        self.write("control.log", 1, f"Starting new server {self.server} for user {stranger.uid}")
+        self.write("control.log", 2, f"NEW SERVER {self.server}: Ready")
+        self.write("control.log", 3, f"NEW CLIENT {pid} from user {owner}: Server already exists")
+        self.write("server.log", 1, "Server has started")
         for context in (0, 1):
-            self._write("server.log", 3, f"Client {{PID: {pid}, Context ID: {context}}} connected")
-        self._write("server.log", 4, f"Status of client {{PID: {pid}, Context ID: 1}} is ACTIVE")
+            self.write("server.log", 3, f"Client {{PID: {pid}, Context ID: {context}}} connected")
+        self.write("server.log", 4, f"Status of client {{PID: {pid}, Context ID: 1}} is ACTIVE")
         self.terminate(10, "0", "UI closed")
 
     def terminate(self, after: float, *answer: str) -> None:
         """``terminate_client``, sent so many seconds after the daemon's start, and what comes of it."""
         for text in ("NEW UI", f"Cmd:terminate_client {self.server} {self.pid}", *answer):
-            self._write("control.log", after, text)
+            self.write("control.log", after, text)
 
-    def _write(self, name: str, after: float, text: str) -> None:
+    def write(self, name: str, after: float, text: str) -> None:
         when = time.strftime("%Y-%m-%d %H:%M:%S.000", time.localtime(self._begun + after))
         who = f"Control {os.getpid()}" if name == "control.log" else f"Server {self.server}"
         line = f"[{when} {who}] {text}\n"
