@@ -18,8 +18,9 @@ from mpstui.control.binary import look
 from mpstui.control.commandline import PROGRAM, patience, shown_program
 from mpstui.control.grammar import Clock
 from mpstui.control.protocol import protocol_of
-from mpstui.core.model import Snapshot
+from mpstui.core.model import Daemon, Snapshot
 from mpstui.core.text import path_text, printable, unprintable
+from mpstui.core.trust import whose_word
 from mpstui.doctor import advice, modes, setup, sharing
 from mpstui.doctor.types import (
     DEBUGGERS,
@@ -39,6 +40,7 @@ from mpstui.doctor.types import (
 from mpstui.observe.devices import dcgm_trouble
 from mpstui.observe.discovery import Place, running_daemons
 from mpstui.observe.logs import server_logs
+from mpstui.observe.problems import OF_A_LIAR, to_its_owner
 from mpstui.system.memory import INSIDE, real_path
 from mpstui.system.procfs import (
     HiddenProcessError,
@@ -84,6 +86,19 @@ CHECKS: Final[tuple[Callable[[Facts], Iterator[Finding]], ...]] = (
     setup.meters,
     setup.activity,
 )
+_OF_OTHERS: Final = (
+    setup.strangers,
+    setup.pipe_directory,
+    setup.logs,
+    sharing.users,
+    sharing.visible_devices,
+    setup.open_files,
+    modes.partitions,
+    modes.namespaces,
+    sharing.variables,
+    advice.cpus,
+)
+"""Checks of single daemons, which are made of other users' too."""
 _LOGS: Final = ("control.log", "server.log")
 _TAIL: Final = 1 << 16
 _VERSION_SECONDS: Final = 5.0
@@ -94,9 +109,57 @@ _COMM: Final = b"nvidia-cuda-mps"
 
 
 def examine(facts: Facts) -> tuple[Finding, ...]:
-    """What every check says, the worst first; pure."""
-    found = [finding for check in CHECKS for finding in check(facts)]
+    """What every check says, the worst first. Of other users' daemons it is those users' word, and nothing that is
+    wrong with the node: no finding of root's, or of one's own, is drawn from it."""
+    mine: list[Daemon] = []
+    others: list[Daemon] = []
+    for daemon in facts.snapshot.daemons:
+        foreign = not daemon.simulated and whose_word(daemon, os.geteuid()) is not None
+        (others if foreign else mine).append(daemon)
+    about = _without(facts, others, mine)
+    found = [finding for check in CHECKS for finding in check(about)]
+    for daemon in others:
+        theirs = _without(facts, [each for each in facts.snapshot.daemons if each is not daemon], [daemon])
+        found += [_claimed(finding, daemon) for check in _OF_OTHERS for finding in check(theirs)]
     return tuple(sorted(found, key=lambda finding: -RANK[finding.verdict]))
+
+
+def _without(facts: Facts, these: Sequence[Daemon], those: Sequence[Daemon]) -> Facts:
+    """The facts about ``those`` daemons, and without what is about ``these`` alone. The status' problems are all
+    there: each names whose it is."""
+    if not these:
+        return facts
+    places, logs = {daemon.pipe_dir for daemon in these}, {daemon.log_dir for daemon in these}
+    pids = {pid for daemon in these for pid in _pids(daemon)} - {pid for daemon in those for pid in _pids(daemon)}
+    logs -= {daemon.log_dir for daemon in those}
+    snapshot = facts.snapshot
+    return replace(
+        facts,
+        snapshot=replace(
+            snapshot,
+            daemons=tuple(those),
+            events=tuple(event for event in snapshot.events if event.pipe_dir not in places),
+        ),
+        directories=tuple(place for place in facts.directories if place.pipe_dir not in places),
+        logs=tuple(log for log in facts.logs if log.path.parent not in logs),
+        processes=tuple(process for process in facts.processes if process.pid not in pids),
+    )
+
+
+def _pids(daemon: Daemon) -> Iterator[int]:
+    if daemon.pid is not None:
+        yield daemon.pid
+    yield from (server.pid for server in daemon.servers)
+
+
+def _claimed(found: Finding, daemon: Daemon) -> Finding:
+    """The same of another user's daemon, for whoever looks."""
+    whose = daemon.whose(os.geteuid())
+    text = f"{whose}'s daemon: {found.evidence}"
+    if found.verdict in {"ok", "unknown"}:
+        return replace(found, evidence=text, remedy="")
+    remedy = found.remedy if found.remedy == OF_A_LIAR else to_its_owner(whose)
+    return replace(found, verdict="unknown", evidence=text, remedy=remedy)
 
 
 def examine_logs(snapshot: Snapshot, log_dir: Path, faults: Sequence[float]) -> tuple[Finding, ...]:

@@ -13,7 +13,7 @@ from mpstui.core.trust import is_lying
 from mpstui.core.v3 import Namespace
 from mpstui.doctor.types import Facts, Finding, Verdict, subject_of
 from mpstui.history.times import local_text
-from mpstui.observe.problems import shared_devices
+from mpstui.observe.problems import OF_A_LIAR, shared_devices
 from mpstui.plan.variables import CONTEXT_BYTES, Variable, variables_of
 
 _MUCH: Final = 200.0
@@ -67,7 +67,7 @@ def past_faults(times: Sequence[float], logs: str) -> Iterator[Finding]:
 def _not_known(check: str, snapshot: Snapshot) -> str:
     """Why no problem does not mean that there is none; empty where it does."""
     if not snapshot.daemons:
-        return "there is no daemon"
+        return "no daemon of root's, or of your own, is there"
     if check in {"contexts", "outside"} and not snapshot.devices:
         return "NVML gives no reading of the devices"
     if check == "contexts" and all(device.contexts is None for device in snapshot.devices):
@@ -94,7 +94,7 @@ def users(facts: Facts) -> Iterator[Finding]:
         elif lied := list(_lies(daemon)):
             text = f"it runs as UID {daemon.uid} and names {' and '.join(lied)}"
             text += ", which it cannot have: that is not true"
-            yield Finding("users", "warning", subject, text, "Believe nothing of what it says.")
+            yield Finding("users", "warning", subject, text, OF_A_LIAR)
         elif daemon.uid not in {0, None} and (others := (waiting | served) - {daemon.uid}):
             text = f"it runs as {owner(daemon.user, daemon.uid)} and has clients of {_named(daemon, others)}"
             yield Finding("users", "warning", subject, text, "Run it as root, or one daemon for each user.")

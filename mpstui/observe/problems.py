@@ -278,10 +278,11 @@ def condition_of(
     uid = whose_word(place, euid) if place is not None and place.state == "running" and not past else None
     if uid is None or found.cause not in _ON_ITS_OWN_WORD:
         return found
-    return replace(found, remedy=_to_its_owner(owner(login_name(uid), uid)))
+    return replace(found, remedy=to_its_owner(owner(login_name(uid), uid)))
 
 
-def _to_its_owner(whose: str) -> str:
+def to_its_owner(whose: str) -> str:
+    """What there is to do where another user's daemon says that something is wrong."""
     return f"The daemon belongs to {whose}: leave it to its owner."
 
 
@@ -417,7 +418,7 @@ def problems_of(daemon: Daemon, euid: int = 0) -> Iterable[Problem]:
         found = [_claimed(each, daemon, euid) for each in found]
     if not lies and not anothers:
         return found
-    remedy = _OF_A_LIAR if lies else _to_its_owner(daemon.whose(euid))
+    remedy = OF_A_LIAR if lies else to_its_owner(daemon.whose(euid))
     return [replace(each, remedy=remedy) if each.code in _ON_ITS_WORD else each for each in found]
 
 
@@ -430,7 +431,8 @@ def _claimed(found: Problem, daemon: Daemon, euid: int) -> Problem:
     return replace(found, severity="info", text=text, uid=whose_word(daemon, euid))
 
 
-_OF_A_LIAR: Final = "Believe nothing of what it says."
+OF_A_LIAR: Final = "Believe nothing of what it says."
+"""Of a user's daemon that has another user's processes as its clients."""
 _SAID: Final = frozenset({"fault", "lost", "terminated", "pending", "outdated", "bridge", "server_start"})
 """Problems drawn from what a daemon says of its clients and servers, whose remedies are about them."""
 _ON_ITS_WORD: Final = _SAID | {"daemon_blocked"}

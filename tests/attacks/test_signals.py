@@ -136,6 +136,8 @@ def test_doctor_advises_nothing_on_a_strangers_lie(stranger: Stranger, bystander
     lying_daemon(stranger, stranger.home / "p", clients=[bystander.start("sleep", "600").pid])
     said = json.loads(mpstui("doctor", "--json", "--pipe-dir", stranger.home / "p").stdout)
     (about,) = [found for found in said["findings"] if found["check"] == "users"]
+    assert about["verdict"] == "unknown"
+    assert about["evidence"].startswith(f"UID {stranger.uid}'s daemon: ")
     assert f"names clients of UID {bystander.uid}" in about["evidence"]
     assert "which it cannot have: that is not true" in about["evidence"]
     assert "root" not in about["remedy"]

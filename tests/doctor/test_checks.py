@@ -129,6 +129,30 @@ def test_no_command_is_given_for_what_a_name_of_somebody_elses_leads_to(mode):
     assert found.remedy.startswith("Its owner has to set mode 755; as root change nothing there")
 
 
+def test_another_users_daemon_is_nothing_that_is_wrong_with_the_node():
+    """Root was told to run it as root, for one line of its log; what it says of its limits, its devices and its clients
+    was wrong with the node, and with root's process that it names."""
+    path, theirs = Path("/tmp/mps_1"), {"uid": 60_001, "speaker": Speaker(60_001, "a daemon of 60001")}
+    false = client(700, uid=60_001, active_thread_percentage=90.0, pinned_mem_limits={"0": 99 * GIB})
+    liar = daemon(*[false] * 9, key=ProcessKey(490, 1), pipe_dir=path, pending=(waiting(0),), **theirs)
+    told = {"compute_capability": (9, 0), "gpu_utilization": 90.0, "sm_utilization": 85.0}
+    given = facts(
+        daemon(client(active_thread_percentage=100.0)),
+        liar,
+        devices=(device(**told), device(OTHER, 1, **told)),
+        client_environments={643: {}, 700: {"CUDA_VISIBLE_DEVICES": "7"}},
+        server_cpus={634: 1},
+        directories=(place(), replace(place(mode=0o777, owner=60_001, daemon_uid=60_001, ours=False), pipe_dir=path)),
+        processes=(ProcessLimits(480, "daemon", 16384, {}), ProcessLimits(490, "daemon", 10, {})),
+    )
+    found = examine(given)
+    assert worst([one for one in found if one.verdict != "unknown"]) == "ok", found[0]
+    about = [one for one in found if one.verdict == "unknown"]
+    assert {one.check for one in about} == {"pipe_dir", "users", "visible_devices", "open_files", "cpus"}
+    assert all(one.evidence.startswith("UID 60001's daemon: ") for one in about)
+    assert {one.remedy for one in about} == {"The daemon belongs to UID 60001: leave it to its owner."}
+
+
 def test_whose_a_directory_is_goes_by_the_way_to_it(tmp_path):
     own, link, hidden = tmp_path / "own", tmp_path / "link", tmp_path / "open" / "own"
     own.mkdir()
