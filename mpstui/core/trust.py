@@ -135,10 +135,10 @@ def meant(found: Sequence[HeardT], runs: Callable[[HeardT], bool], euid: int) ->
     return mine
 
 
-def is_lying(speaker: Speaker, uid: int | None, multiuser: bool | None) -> bool:
+def is_lying(speaker: Speaker, uid: int | None) -> bool:
     """Whether a daemon that names a process of user ``uid`` as its client says what cannot be: only root's daemon has
-    clients of other users."""
-    return uid is not None and speaker.uid not in {None, 0, uid} and not multiuser
+    clients of other users. Anybody may start his with -multiuser-server."""
+    return uid is not None and speaker.uid not in {None, 0, uid}
 
 
 def same_namespace(claimed: int | None, found: int | None, listed: bool) -> bool:

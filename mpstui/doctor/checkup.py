@@ -44,6 +44,7 @@ from mpstui.observe.problems import OF_A_LIAR, to_its_owner
 from mpstui.system.memory import INSIDE, real_path
 from mpstui.system.procfs import (
     HiddenProcessError,
+    effective_uid,
     environment_of,
     read_arguments,
     read_cgroup_memory,
@@ -382,7 +383,7 @@ def _strays(snapshot: Snapshot) -> Iterator[Stray]:
         if found is None:
             continue
         if found.gone:
-            yield Stray(pid, "process", True, _parent(pid))
+            yield Stray(pid, "process", True, _parent(pid), _another(pid))
             continue
         arguments = read_arguments(pid) or []
         if arguments and os.path.basename(os.fsdecode(arguments[0])) == _SERVER:
@@ -390,11 +391,17 @@ def _strays(snapshot: Snapshot) -> Iterator[Stray]:
     running = running_daemons()  # after the servers: of one that has just started the daemon is among them
     for daemon in running:
         if daemon.pipe_dir is not None and unprintable(daemon.pipe_dir) is not None:
-            yield Stray(daemon.key.pid, "daemon", False, unprintable=True)
+            yield Stray(daemon.key.pid, "daemon", False, uid=_another(daemon.key.pid), unprintable=True)
     daemons = {daemon.key.pid for daemon in running}
     for pid, parent in servers:
         if parent not in daemons and _parent(pid) == parent:  # and has not ended with it meanwhile
-            yield Stray(pid, "server", False, parent)
+            yield Stray(pid, "server", False, parent, _another(pid))
+
+
+def _another(pid: int) -> int | None:
+    """Whose the process is, where that is neither root nor oneself."""
+    uid = effective_uid(pid)
+    return None if uid in {0, os.geteuid()} else uid
 
 
 def _parent(pid: int) -> int | None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 from mpstui.control.drivers import driver_of, number_of
 from mpstui.core.model import Daemon
-from mpstui.core.text import format_size, path_text, plural
+from mpstui.core.text import format_size, owner, path_text, plural
 from mpstui.core.trust import NOBODY
-from mpstui.doctor.types import SHM, DirectoryFacts, Facts, Finding, subject_of
+from mpstui.doctor.types import SHM, DirectoryFacts, Facts, Finding, Stray, subject_of
 from mpstui.observe.discovery import PATH_LIMIT
 from mpstui.system.trusted import REMEDY
 
@@ -237,19 +238,26 @@ def open_files(facts: Facts) -> Iterator[Finding]:
 def stray_processes(facts: Facts) -> Iterator[Finding]:
     """Servers and daemons that have ended and were not collected, or whose daemon is gone."""
     for stray in facts.strays:
-        subject = f"{stray.name} {stray.pid}"
-        if stray.unprintable:
-            text = "its directory has a name that cannot be printed, so that mpstui leaves the daemon out"
-            yield Finding("stray", "warning", subject, text, "Ask its user what it is for, or end it.")
-        elif stray.zombie:
-            text = f"it has ended and waits for its parent, process {stray.parent}, to take note"
-            remedy = "It holds no GPU. It goes when its parent does; in a container, run an init as PID 1."
-            yield Finding("stray", "warning", subject, text, remedy)
-        else:
-            text = f"no control daemon is its parent (process {stray.parent} is)"
-            yield Finding("stray", "error", subject, text, f"Its daemon is gone; end it: kill {stray.pid}")
+        found = _stray(stray)
+        if stray.uid is not None:
+            text = f"{found.evidence}; it belongs to {owner(None, stray.uid)}, and anybody may call his processes so"
+            found = replace(found, verdict="unknown", evidence=text, remedy="Leave it to its owner.")
+        yield found
     if not facts.strays:
         yield Finding("stray", "ok", "servers", "each belongs to a running daemon")
+
+
+def _stray(stray: Stray) -> Finding:
+    subject = f"{stray.name} {stray.pid}"
+    if stray.unprintable:
+        text = "its directory has a name that cannot be printed, so that mpstui leaves the daemon out"
+        return Finding("stray", "warning", subject, text, "Ask its user what it is for, or end it.")
+    if stray.zombie:
+        text = f"it has ended and waits for its parent, process {stray.parent}, to take note"
+        remedy = "It holds no GPU. It goes when its parent does; in a container, run an init as PID 1."
+        return Finding("stray", "warning", subject, text, remedy)
+    text = f"no control daemon is its parent (process {stray.parent} is)"
+    return Finding("stray", "error", subject, text, f"Its daemon is gone; end it: kill {stray.pid}")
 
 
 def compute_mode(facts: Facts) -> Iterator[Finding]:

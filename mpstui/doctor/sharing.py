@@ -87,14 +87,14 @@ def users(facts: Facts) -> Iterator[Finding]:
         subject = f"daemon {daemon.pid}"
         waiting = {pending.uid for pending in daemon.pending if pending.uid is not None}
         served = {client.uid for client in daemon.clients() if client.uid is not None}
-        if daemon.multiuser:
-            one = "each server takes clients" if daemon.named_servers else "one server for the clients"
-            text = f"multi-user mode is on: {one} of all users, who share its faults too"
-            yield Finding("users", "ok", subject, f"{text}: for users who trust each other")
-        elif lied := list(_lies(daemon)):
+        if lied := list(_lies(daemon)):
             text = f"it runs as UID {daemon.uid} and names {' and '.join(lied)}"
             text += ", which it cannot have: that is not true"
             yield Finding("users", "warning", subject, text, OF_A_LIAR)
+        elif daemon.multiuser:
+            one = "each server takes clients" if daemon.named_servers else "one server for the clients"
+            text = f"multi-user mode is on: {one} of all users, who share its faults too"
+            yield Finding("users", "ok", subject, f"{text}: for users who trust each other")
         elif daemon.uid not in {0, None} and (others := (waiting | served) - {daemon.uid}):
             text = f"it runs as {owner(daemon.user, daemon.uid)} and has clients of {_named(daemon, others)}"
             yield Finding("users", "warning", subject, text, "Run it as root, or one daemon for each user.")
@@ -117,7 +117,7 @@ def _lies(daemon: Daemon) -> Iterator[str]:
     servers = () if daemon.simulated else [server for server in daemon.servers if server.user is not None]
     named: dict[str, Iterable[Client | Server]] = {"clients": daemon.clients(), "a server": servers}
     for what, found in named.items():
-        if uids := {one.uid for one in found if is_lying(daemon.speaker, one.uid, daemon.multiuser)}:
+        if uids := {one.uid for one in found if is_lying(daemon.speaker, one.uid)}:
             yield f"{what} of UID {_list(uids)}"
 
 

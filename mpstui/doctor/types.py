@@ -114,6 +114,8 @@ class Stray:
     name: str
     zombie: bool
     parent: int | None = None
+    uid: int | None = None
+    """Another user, whose it is, and who gives his processes what names he likes; None for root's and one's own."""
     unprintable: bool = False
     """A daemon that runs, and is left out everywhere, since its directory's name cannot be printed."""
 

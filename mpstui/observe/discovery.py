@@ -20,7 +20,7 @@ from typing import Final, Literal, NamedTuple
 from mpstui.control.commandline import PROGRAM, SOCKETS, Protocol, parse_command_line
 from mpstui.core.late import pattern
 from mpstui.core.model import DEVICES_VARIABLE, EMPTY, LIMIT_VARIABLES, ProcessKey
-from mpstui.core.text import path_text, printable, unprintable
+from mpstui.core.text import owner, path_text, printable, unprintable
 from mpstui.core.trust import Speaker, may_signal
 from mpstui.system.memory import read_each, real_path
 from mpstui.system.procfs import (
@@ -821,11 +821,10 @@ def _unreachable(daemon: DaemonProcess) -> Trouble:
             "run mpstui in that container, or give the directory's path on the host with --pipe-dir",
         )
     text = f"{name} was removed, or cannot be seen from here; process {daemon.key.pid} runs on"
-    return (
-        "unusable",
-        text,
-        f"if it was removed: end process {daemon.key.pid} once its clients are done, and start a new daemon",
-    )
+    remedy = f"if it was removed: end process {daemon.key.pid} once its clients are done, and start a new daemon"
+    if daemon.uid is not None and daemon.uid not in _mine():  # anybody may call a process so
+        remedy = f"leave it to its owner, {owner(user_name(daemon.uid), daemon.uid)}"
+    return "unusable", text, remedy
 
 
 def _within(pipe_dir: Path, daemons: Sequence[DaemonProcess]) -> Place | None:

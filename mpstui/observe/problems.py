@@ -492,7 +492,7 @@ def _of_lies(daemon: Daemon) -> Iterable[Problem]:
     claimed: list[tuple[str, Server | Client]] = []
     claimed += [("client", client) for client in daemon.clients() if client.local]
     claimed += [("server", server) for server in daemon.servers if server.user is not None]
-    false = [(what, of) for what, of in claimed if is_lying(daemon.speaker, of.uid, daemon.multiuser)]
+    false = [(what, of) for what, of in claimed if is_lying(daemon.speaker, of.uid)]
     if false and not daemon.simulated:
         what, first = false[0]
         whose = f"process {first.pid} of {owner(first.user, first.uid)}"

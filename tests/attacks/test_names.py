@@ -127,7 +127,7 @@ def test_a_daemon_that_hides_behind_such_a_name_is_told_of(hidden: int, monkeypa
     assert printed_cleanly(elsewhere)
     findings = examine(gather(Snapshot("real", 0.0, "here"), (), ()))
     about = [finding for finding in findings if finding.subject == f"daemon {hidden}"]
-    assert [finding.verdict for finding in about] == ["warning"]
+    assert [(finding.verdict, finding.remedy) for finding in about] == [("unknown", "Leave it to its owner.")]
 
 
 COMMANDS = {

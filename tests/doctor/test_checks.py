@@ -208,6 +208,8 @@ SETUP = [
     (setup.open_files, {"processes": (ProcessLimits(480, "daemon", None),)}, ["unknown"]),
     (setup.stray_processes, {"strays": (Stray(9, "process", True, 1),)}, ["warning"]),
     (setup.stray_processes, {"strays": (Stray(9, "server", False, 1),)}, ["error"]),
+    (setup.stray_processes, {"strays": (Stray(9, "server", False, 1, uid=60_001),)}, ["unknown"]),
+    (setup.stray_processes, {"strays": (Stray(9, "daemon", False, uid=60_001, unprintable=True),)}, ["unknown"]),
     (setup.compute_mode, {"devices": (device(compute_mode="Default"),)}, ["warning"]),
     (setup.compute_mode, {"devices": (device(compute_mode="Prohibited"),)}, ["error"]),
     (setup.compute_mode, {"devices": (device(compute_mode=None),)}, ["unknown"]),

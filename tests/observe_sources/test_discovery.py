@@ -328,6 +328,13 @@ def test_a_removed_directory_under_a_running_daemon(room: Path, start: Start) ->
     place = one(room / "p")
     assert (place.state, place.daemon) == ("unusable", process_key(daemon.pid))
     assert f"was removed, or cannot be seen from here; process {daemon.pid} runs on" in place.detail
+    assert f"end process {daemon.pid} once its clients are done" in place.remedy
+
+
+@needs_root
+def test_of_a_process_of_anothers_that_names_no_directory_nobody_is_told_to_end_it(room: Path, start: Start) -> None:
+    start(room / "p", make=False, become=12345)
+    assert one(room / "p").remedy == "leave it to its owner, UID 12345"
 
 
 def test_a_daemon_in_a_container_is_known_by_the_directory_itself(
