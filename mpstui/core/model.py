@@ -628,6 +628,11 @@ class Daemon:
         uid = process.uid if process is not None else None
         return self.simulated or may_signal(self.speaker, () if uid is None else (uid,))
 
+    def counts_for(self, uid: int | None) -> bool:
+        """Whether what it says counts for this user, who looks or whose process it is about, and is not merely another
+        user's word (``trust.whose_word``)."""
+        return self.simulated or whose_word(self, uid) is None
+
     def whose(self, euid: int | None) -> str:
         """The name of the other user whose word it is what it says (``trust.whose_word``); — where there is none."""
         uid = whose_word(self, euid)

@@ -20,7 +20,6 @@ from mpstui.control.grammar import Clock
 from mpstui.control.protocol import protocol_of
 from mpstui.core.model import Daemon, Snapshot
 from mpstui.core.text import path_text, printable, unprintable
-from mpstui.core.trust import whose_word
 from mpstui.doctor import advice, modes, setup, sharing
 from mpstui.doctor.types import (
     DEBUGGERS,
@@ -115,8 +114,7 @@ def examine(facts: Facts) -> tuple[Finding, ...]:
     mine: list[Daemon] = []
     others: list[Daemon] = []
     for daemon in facts.snapshot.daemons:
-        foreign = not daemon.simulated and whose_word(daemon, os.geteuid()) is not None
-        (others if foreign else mine).append(daemon)
+        (mine if daemon.counts_for(os.geteuid()) else others).append(daemon)
     about = _without(facts, others, mine)
     found = [finding for check in CHECKS for finding in check(about)]
     for daemon in others:

@@ -24,7 +24,6 @@ from mpstui.core.model import (
     Snapshot,
 )
 from mpstui.core.text import UNKNOWN, format_size, owner, path_text, plural, printable
-from mpstui.core.trust import whose_word
 from mpstui.core.v3 import DEFAULT
 from mpstui.doctor.program import Program, Shm, read_namespaces, read_program, shm_of
 from mpstui.doctor.types import DEBUGGERS
@@ -156,7 +155,7 @@ def _inner(daemon: Daemon) -> frozenset[FileId]:
 def answer(program: Program, neighbours: Sequence[Neighbour], snapshot: Snapshot) -> Diagnosis:
     """Pure. A daemon of neither root's nor the process' own user counts for where it runs, and for whom: what it says
     of the process is that user's word, and nobody ends his process, or starts one, for that."""
-    heard = [each for each in neighbours if each.daemon.simulated or whose_word(each.daemon, program.uid) is None]
+    heard = [each for each in neighbours if each.daemon.counts_for(program.uid)]
     for each in heard:
         for server in each.daemon.servers:
             for client in server.clients:

@@ -191,7 +191,8 @@ def outside_clients(
         beside = [daemon for daemon in running if memory.keys() & set(daemon.ordinals.values())]
         if not beside:
             continue
-        reason, detail = _reason(known, beside)
+        mine = [daemon for daemon in beside if daemon.counts_for(known.uid)]
+        reason, detail = _reason(known, mine) if mine else _of_nobodys(known, beside[0])
         sizes = [size for size in memory.values() if size is not None]
         found.append(
             OutsideClient(
@@ -225,15 +226,12 @@ def _reason(facts: ProcessFacts, beside: list[Daemon]) -> tuple[OutsideReason, s
     if visible := environment.get("CUDA_VISIBLE_DEVICES"):
         text = f"its CUDA_VISIBLE_DEVICES is {printable(visible, 120)}, which MPS reads in the daemon's own numbering"
         return "visible_devices", text
-    if facts.uid is not None and all(
-        not daemon.multiuser and daemon.uid not in {0, facts.uid, None} for daemon in beside
-    ):
-        return (
-            "uid",
-            f"it belongs to {owner(facts.user, facts.uid)}, "
-            f"and the daemon serves {owner(beside[0].user, beside[0].uid)}",
-        )
     return "unknown", "why is not known: the daemon may not have run, or not have answered, when it started"
+
+
+def _of_nobodys(facts: ProcessFacts, daemon: Daemon) -> tuple[OutsideReason, str]:
+    """Beside daemons of other users alone, whose word it is which devices they serve."""
+    return "uid", f"it belongs to {owner(facts.user, facts.uid)}, and the daemon serves {daemon.whose(facts.uid)}"
 
 
 def _key(pid: int, facts: Facts) -> ProcessKey:
@@ -380,9 +378,8 @@ def find_problems(
     found: list[Problem] = [*more]
     of_others: list[Problem] = []
     for daemon in daemons:
-        theirs = whose_word(daemon, euid)
-        (found if theirs is None else of_others).extend((of_daemon or partial(problems_of, euid=euid))(daemon))
-    found += _of_devices(devices, [daemon for daemon in daemons if whose_word(daemon, euid) is not None], euid)
+        (found if daemon.counts_for(euid) else of_others).extend((of_daemon or partial(problems_of, euid=euid))(daemon))
+    found += _of_devices(devices, [daemon for daemon in daemons if not daemon.counts_for(euid)], euid)
     found += _of_outside(outside)
     found += shared_devices(daemons, euid)
     if nvml_detail:
@@ -393,7 +390,8 @@ def find_problems(
 
 def idle_clients(daemons: Sequence[Daemon], after: float, now: float) -> Iterable[Problem]:
     """Clients that hold memory and have launched no kernel for ``after`` seconds, as far as they were watched."""
-    for client in (client for daemon in daemons for client in daemon.clients()):
+    every = ((daemon, client) for daemon in daemons for client in daemon.clients())
+    for client in (client for daemon, client in every if daemon.counts_for(client.uid)):
         held, activity = sum(client.gpu_memory.values()), client.activity
         if activity is None or activity.idle_since is None or not held or now - activity.idle_since < after:
             continue
@@ -413,7 +411,7 @@ def problems_of(daemon: Daemon, euid: int = 0) -> Iterable[Problem]:
     with the node."""
     found = list(_all_of(daemon))
     lies = any(each.code == "daemon_lies" for each in found)
-    anothers = whose_word(daemon, euid) is not None and not daemon.simulated
+    anothers = not daemon.counts_for(euid)
     if anothers:
         found = [_claimed(each, daemon, euid) for each in found]
     if not lies and not anothers:
@@ -608,7 +606,10 @@ def _elsewhere(number: int) -> str:
 
 
 def _of_outside(outside: Sequence[OutsideClient]) -> Iterable[Problem]:
+    """Not of those who have no daemon there that serves them: that others serve the device is those users' word."""
     for process in outside:
+        if process.reason == "uid":
+            continue
         text = f"Process {process.pid} of {owner(process.user, process.uid)} computes without MPS: {process.detail}."
         yield problem("warning", "outside", f"process {process.pid}", text)
 

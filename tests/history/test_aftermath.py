@@ -13,6 +13,7 @@ from mpstui.core.blast import blast_of, blast_radius, bridges, groups
 from mpstui.core.cells import status_mark
 from mpstui.core.faults import fault_reports
 from mpstui.core.model import Client, Context, Daemon, Device, ProcessKey, Server, SessionHolder
+from mpstui.core.trust import Speaker
 from mpstui.fields import LIMIT, View, limits_of, table
 from mpstui.observe.discovery import Place
 from mpstui.observe.problems import find_problems
@@ -308,10 +309,10 @@ def test_who_waits_for_whom():
     assert "client 2843" in problem.text
 
 
-def outside(environment, start_time=200.0, uid=0, known=True, **place):
+def outside(environment, start_time=200.0, uid=0, known=True, daemon_uid=0, **place):
     """A node with one process on its device that is no client of MPS."""
     node = fold("21:28:37", **FAULTS)
-    node.set_places([running()._replace(start_time=100.0, uid=0, **place)])
+    node.set_places([running()._replace(start_time=100.0, uid=daemon_uid, **place)])
     query = DeviceQuery((QueriedDevice(0, "0000:00.06.00", UUID, "H100", "N/A"),), {})
     node.fold_membership(PIPE, Membership(at("21:28:37"), (453,), {453: "ACTIVE"}, {}, {}, (), query), at("21:28:37"))
     clients = {882: 1 << 20}
@@ -349,6 +350,16 @@ def test_outside_with_the_likely_reason(environment, options, reason, words):
     assert process.reason == reason
     assert words in process.detail
     assert "outside" in {problem.code for problem in snapshot.problems}
+
+
+def test_that_a_strangers_daemon_serves_the_device_is_the_strangers_word():
+    """Root was told to start its process again with the directory of a daemon of whoever names root's device."""
+    for speaker in (Speaker(), Speaker(60_001, "his")):
+        snapshot = outside({}, uid=2001, speaker=speaker, daemon_uid=60_001 if speaker == Speaker() else 0)
+        (process,) = snapshot.outside
+        assert (process.reason, process.detail) == ("uid", "it belongs to eve, and the daemon serves UID 60001")
+        assert "outside" not in {problem.code for problem in snapshot.problems}
+    assert outside({}, uid=60_001, daemon_uid=60_001).outside[0].reason == "pipe_dir"
 
 
 def test_nobody_is_outside_whose_process_is_not_seen_or_whose_device_lists_no_clients():
