@@ -14,8 +14,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 import warm
 
+from mpstui.observe import discovery
 from mpstui.system.procfs import process_key
 
 from .conftest import Stranger
@@ -130,6 +132,17 @@ def roots_process(source: str = "") -> Iterator[subprocess.Popen[str]]:
             yield process
         finally:
             process.kill()
+
+
+def alone(monkeypatch: pytest.MonkeyPatch, *whose: Stranger) -> None:
+    """Of the machine's daemons only those in these users' homes are found: many others would leave no room for those
+    without a daemon, and one of root's that is blocked is what the status of all is."""
+    every, homes = discovery.running_daemons, tuple(str(each.home) for each in whose)
+    monkeypatch.setattr(
+        discovery, "running_daemons", lambda: [each for each in every() if str(each.pipe_dir).startswith(homes)]
+    )
+    monkeypatch.setitem(discovery.discover.__kwdefaults__, "well_known", ())
+    monkeypatch.delenv("CUDA_MPS_PIPE_DIRECTORY", raising=False)
 
 
 def mpstui(*args: str | Path, timeout: float = 120, **env: str) -> subprocess.CompletedProcess[str]:

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from mpstui import cli
 from mpstui.core.model import Daemon
 from mpstui.core.trust import whose_word
 from mpstui.observe.discovery import discover, find_speaker
 from mpstui.system.procfs import user_name
 
 from .conftest import Stranger
-from .programs import lying_daemon, mpstui, roots_process
+from .programs import BINARY, alone, lying_daemon, mpstui, roots_process
 from .test_screen import Accusation
 
 
@@ -122,13 +123,18 @@ def test_a_silent_daemon_of_a_strangers_does_not_advise_an_end(stranger: Strange
 
 
 @pytest.mark.usefixtures("usual_deadline")
-def test_a_silent_daemon_of_a_strangers_does_not_fail_roots_status(stranger: Stranger, roots: Stranger) -> None:
+def test_a_silent_daemon_of_a_strangers_does_not_fail_roots_status(
+    stranger: Stranger, roots: Stranger, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     lying_daemon(roots, roots.home / "p", clients=[], server=os.getpid())
     lying_daemon(stranger, stranger.home / "p", clients=[], deaf=True)
-    done = mpstui("status", "--json", CUDA_MPS_PIPE_DIRECTORY="")
-    healths = {d["pipe_dir"]: d["health"] for d in json.loads(done.stdout)["daemons"]}
-    assert healths[str(roots.home / "p")] == "ok"
-    assert done.returncode == 0, done.stderr
+    alone(monkeypatch, stranger, roots)
+    monkeypatch.setenv("MPSTUI_CONTROL_BINARY", str(BINARY))
+    status = cli.main(["status", "--json"])
+    out, err = capfd.readouterr()
+    healths = {d["pipe_dir"]: d["health"] for d in json.loads(out)["daemons"]}
+    assert healths == {str(roots.home / "p"): "ok", str(stranger.home / "p"): "blocked"}
+    assert status == 0, err
 
 
 @pytest.mark.usefixtures("usual_deadline")

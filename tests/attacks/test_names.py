@@ -18,7 +18,7 @@ from mpstui.observe.discovery import discover
 from mpstui.plan import store
 
 from .conftest import Stranger
-from .programs import posing
+from .programs import alone, posing
 
 NAMES = {
     "clipboard": b"\x1b]52;c;cm0gLXJmIC8=\x07",
@@ -71,15 +71,10 @@ def path_in(folder: Path, kind: str) -> str:
 
 @pytest.fixture
 def crowded(stranger: Stranger, crowd: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A /tmp in which a stranger has made one directory of each kind, and a good one. Of this machine's daemons those
-    of the test alone: many others would leave no room for those without a daemon."""
-    every, home = discovery.running_daemons, str(stranger.home)
-    monkeypatch.setattr(
-        discovery, "running_daemons", lambda: [each for each in every() if str(each.pipe_dir).startswith(home)]
-    )
+    """A /tmp in which a stranger has made one directory of each kind, and a good one."""
+    alone(monkeypatch, stranger)
     stranger.python(MAKE, crowd, *(name.hex() for name in NAMES.values()), b"good".hex())
     monkeypatch.setitem(discover.__kwdefaults__, "well_known", (f"{crowd}/mps_*",))
-    monkeypatch.delenv("CUDA_MPS_PIPE_DIRECTORY", raising=False)
     return crowd
 
 

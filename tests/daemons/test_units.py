@@ -15,6 +15,7 @@ from typing import get_args
 
 import pytest
 from folders import daemons_below
+from terminal import DEADLINE, until
 
 from mpstui.daemons.spec import DaemonSpec
 from mpstui.daemons.units import UnitKind, unit_text
@@ -90,8 +91,8 @@ def test_prolog_and_epilog_do_what_they_say(place: Path) -> None:
     assert (started.returncode, started.stdout) == (0, "")
     (daemon,) = daemons_below(place)
     assert os.sched_getaffinity(daemon.key.pid) == {cpu}
-    log = (place / "log" / "control.log").read_text()
-    assert "Starting new server" in log
+    log = place / "log" / "control.log"
+    until(lambda: "Starting new server" in log.read_text(), DEADLINE)
     stopped = run_part(place, text, "epilog_slurmd")
     assert (stopped.returncode, stopped.stdout) == (0, "")
     assert not daemons_below(place)
