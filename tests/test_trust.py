@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -88,7 +89,9 @@ def test_it_is_another_users_word_where_any_of_it_is(speaker: Speaker, uid: int 
     ],
 )
 def test_a_users_daemon_has_no_clients_of_others(speaker: Speaker, uid: int | None, lies: bool) -> None:
-    assert is_lying(speaker, uid) is lies
+    daemon = Daemon(Path("/tmp/mps"), uid=speaker.uid, speaker=speaker)
+    assert is_lying(daemon, uid) is lies
+    assert not is_lying(replace(daemon, uid=0), uid), "root's process, in a directory of that user's"
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from mpstui.core.late import dataclass
 from mpstui.core.text import UNKNOWN, device_keys, owner, printable
-from mpstui.core.trust import NOBODY, Speaker, may_signal, whose_word
+from mpstui.core.trust import NOBODY, Speaker, is_lying, may_signal, whose_word
 from mpstui.core.v3 import V3Node, V3Server
 from mpstui.core.where import Where
 
@@ -637,6 +637,15 @@ class Daemon:
         """The name of the other user whose word it is what it says (``trust.whose_word``); — where there is none."""
         uid = whose_word(self, euid)
         return owner(self.user if uid == self.uid else None, uid)
+
+    def lies(self) -> list[tuple[str, Server | Client]]:
+        """Processes that it names and cannot have, each as what: a user's daemon has that user's alone."""
+        if self.simulated:
+            return []
+        named: list[tuple[str, Server | Client]] = []
+        named += [("client", client) for client in self.clients() if client.local]
+        named += [("server", server) for server in self.servers if server.user is not None]
+        return [(what, of) for what, of in named if is_lying(self, of.uid)]
 
     def clients(self) -> Iterator[Client]:
         for server in self.servers:

@@ -113,6 +113,11 @@ def whose_word(heard: Heard, euid: int | None) -> int | None:
     return next((uid for uid in (heard.speaker.uid, heard.speaker.by, heard.uid) if is_anothers(uid, euid)), None)
 
 
+def to_its_owner(whose: str) -> str:
+    """What there is to do where another user's daemon says that something is wrong."""
+    return f"The daemon belongs to {whose}: leave it to its owner."
+
+
 HeardT = TypeVar("HeardT", bound=Heard)
 
 
@@ -135,10 +140,10 @@ def meant(found: Sequence[HeardT], runs: Callable[[HeardT], bool], euid: int) ->
     return mine
 
 
-def is_lying(speaker: Speaker, uid: int | None) -> bool:
-    """Whether a daemon that names a process of user ``uid`` as its client says what cannot be: only root's daemon has
-    clients of other users. Anybody may start his with -multiuser-server."""
-    return uid is not None and speaker.uid not in {None, 0, uid}
+def is_lying(heard: Heard, uid: int | None) -> bool:
+    """Whether a daemon that names a process of user ``uid`` as its client says what cannot be: only a process of root's
+    has clients of other users, also where its directory is a user's. Anybody may start his with -multiuser-server."""
+    return uid is not None and heard.speaker.uid not in {None, 0, uid} and heard.uid != 0
 
 
 def same_namespace(claimed: int | None, found: int | None, listed: bool) -> bool:

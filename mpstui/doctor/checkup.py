@@ -20,6 +20,7 @@ from mpstui.control.grammar import Clock
 from mpstui.control.protocol import protocol_of
 from mpstui.core.model import Daemon, Snapshot
 from mpstui.core.text import path_text, printable, unprintable
+from mpstui.core.trust import to_its_owner
 from mpstui.doctor import advice, modes, setup, sharing
 from mpstui.doctor.types import (
     DEBUGGERS,
@@ -39,7 +40,7 @@ from mpstui.doctor.types import (
 from mpstui.observe.devices import dcgm_trouble
 from mpstui.observe.discovery import Place, running_daemons
 from mpstui.observe.logs import server_logs
-from mpstui.observe.problems import OF_A_LIAR, to_its_owner
+from mpstui.observe.problems import OF_A_LIAR
 from mpstui.system.memory import INSIDE, real_path
 from mpstui.system.procfs import (
     HiddenProcessError,

@@ -117,7 +117,7 @@ def _lies(daemon: Daemon) -> Iterator[str]:
     servers = () if daemon.simulated else [server for server in daemon.servers if server.user is not None]
     named: dict[str, Iterable[Client | Server]] = {"clients": daemon.clients(), "a server": servers}
     for what, found in named.items():
-        if uids := {one.uid for one in found if is_lying(daemon.speaker, one.uid)}:
+        if uids := {one.uid for one in found if is_lying(daemon, one.uid)}:
             yield f"{what} of UID {_list(uids)}"
 
 

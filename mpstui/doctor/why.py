@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Final, Literal, NamedTuple
 
 from mpstui.core.cells import gpu_label
+from mpstui.core.faults import not_said
 from mpstui.core.late import dataclass, pattern
 from mpstui.core.limits import own_memory, own_numbers
 from mpstui.core.model import (
@@ -155,7 +156,7 @@ def _inner(daemon: Daemon) -> frozenset[FileId]:
 def answer(program: Program, neighbours: Sequence[Neighbour], snapshot: Snapshot) -> Diagnosis:
     """Pure. A daemon of neither root's nor the process' own user counts for where it runs, and for whom: what it says
     of the process is that user's word, and nobody ends his process, or starts one, for that."""
-    heard = [each for each in neighbours if each.daemon.counts_for(program.uid)]
+    heard = [each for each in neighbours if each.daemon.counts_for(program.uid) and not each.daemon.lies()]
     for each in heard:
         for server in each.daemon.servers:
             for client in server.clients:
@@ -205,7 +206,12 @@ def _as_client(server: Server, state: str, daemon: Daemon) -> Iterator[Reason]:
             "terminated", "sure", "its contexts were ended by terminate_client",
             ("each CUDA call of it gives error 810",), "End its process, and start it again.",
         )  # fmt: skip
-    if server.status == "FAULT" or server.fault is not None:
+    if server.fault is not None and not server.fault.confirmed:
+        yield Reason(
+            "fault", "possible", f"server.log tells of a fault of server {server.pid}",
+            (not_said(daemon, server.fault),), "End nobody for it on that word alone.",
+        )  # fmt: skip
+    elif server.status == "FAULT" or server.fault is not None:
         yield Reason(
             "fault", "sure", f"server {server.pid} is in FAULT",
             ("a fault of one client takes the contexts of every client that shares a GPU with it",),

@@ -37,7 +37,7 @@ from mpstui.core.model import (
 )
 from mpstui.core.problems import KINDS, problem
 from mpstui.core.text import UNKNOWN, client_pids, format_size, listed, moment_text, owner, path_text, printable
-from mpstui.core.trust import is_lying, whose_word
+from mpstui.core.trust import to_its_owner, whose_word
 from mpstui.core.v3 import DEFAULT
 from mpstui.observe.discovery import Place, how_to_start
 from mpstui.observe.sources import NvmlSample
@@ -279,11 +279,6 @@ def condition_of(
     return replace(found, remedy=to_its_owner(owner(login_name(uid), uid)))
 
 
-def to_its_owner(whose: str) -> str:
-    """What there is to do where another user's daemon says that something is wrong."""
-    return f"The daemon belongs to {whose}: leave it to its owner."
-
-
 _ON_ITS_OWN_WORD: Final = frozenset({"silent", "terminated_twice", "quitting", "gone"})
 """Causes whose remedies come from what the daemon, or whoever calls itself one, says and writes: on a stranger's word
 nobody is ended, and no daemon started."""
@@ -487,11 +482,7 @@ def _of_namespaces(daemon: Daemon) -> Iterable[Problem]:
 
 def _of_lies(daemon: Daemon) -> Iterable[Problem]:
     """What cannot be: a user's daemon has that user's processes as clients alone."""
-    claimed: list[tuple[str, Server | Client]] = []
-    claimed += [("client", client) for client in daemon.clients() if client.local]
-    claimed += [("server", server) for server in daemon.servers if server.user is not None]
-    false = [(what, of) for what, of in claimed if is_lying(daemon.speaker, of.uid)]
-    if false and not daemon.simulated:
+    if false := daemon.lies():
         what, first = false[0]
         whose = f"process {first.pid} of {owner(first.user, first.uid)}"
         more = f" and {len(false) - 1} more of others" if len(false) > 1 else ""

@@ -879,7 +879,7 @@ class NodeState:
             by_logs=watched.past,
         )
         watched.clients = seen
-        return daemon if watched.past else _as_claimed(daemon)
+        return daemon if watched.past else _as_claimed(daemon, self._euid)
 
     def _server(
         self,
@@ -1076,11 +1076,13 @@ class NodeState:
         return found
 
 
-def _as_claimed(daemon: Daemon) -> Daemon:
+def _as_claimed(daemon: Daemon, euid: int) -> Daemon:
     """Whom a log accuses of blocking its daemon, who holds it, or whom a fault has hit is told as that daemon's claim,
     unless its word covers him: no remedy asks for the end of a process that is not proved to be the one, or is
-    somebody else's."""
-    if any(server.fault is not None and server.fault.confirmed for server in daemon.servers):
+    somebody else's. ``euid``: who looks; whose own daemon has hit clients in a container knows them better than we."""
+    if daemon.speaker.uid != euid and any(
+        server.fault is not None and server.fault.confirmed for server in daemon.servers
+    ):
         daemon = replace(daemon, servers=tuple(_fault_as_claimed(server, daemon) for server in daemon.servers))
     found, accused = daemon.condition, list[Client | SessionHolder | None]()
     if daemon.blocked_by is not None:

@@ -146,7 +146,7 @@ class TerminateClient(Operation):
         client = others[0]
         whose = owner(client.user, client.uid)
         why = why_not(daemon.speaker, client.pid, whose)
-        if is_lying(daemon.speaker, client.uid):
+        if is_lying(daemon, client.uid):
             why += "; it cannot have clients of other users, so what it says of this one is not true"
         if len(chosen) > 1:
             raise Refused(f"{why}; choose it alone", ExitStatus.REFUSED_BY_SAFETY_RULE)

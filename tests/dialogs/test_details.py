@@ -50,7 +50,10 @@ def test_the_command_of_a_client_and_the_one_that_the_daemon_was_given_have_two_
 
 
 def test_a_clients_last_events_are_its_own():
-    _title, rows = rows_of(node(), "client", ProcessKey(4011, 401100))
+    """And its daemon's: another one, a stranger's too, may say of the same number what it likes."""
+    told = node()
+    ended = Event("client_terminated", NOW, PIPE / "other", pid=4011, server_pid=1402)
+    _title, rows = rows_of(replace(told, events=(*told.events, ended)), "client", ProcessKey(4011, 401100))
     assert [row.value for row in rows[-2:]] == [
         "client connected  client 4011 connected",
         "context active    context 1 on GPU 0",

@@ -24,6 +24,7 @@ from mpstui.core.model import (
     PendingClient,
     ProcessKey,
     Server,
+    ServerFault,
     Snapshot,
 )
 from mpstui.core.trust import Speaker
@@ -235,6 +236,19 @@ def test_a_stranger_s_daemon_is_not_recommended() -> None:
 def test_the_surest_comes_first() -> None:
     found = told(changed={"cuda": False, "bits": 32}, gpu={"mig": True})
     assert [reason.certainty for reason in found.reasons] == ["sure", "likely", "possible"]
+
+
+def test_who_lies_of_others_is_not_believed_of_his_own_and_a_logs_fault_is_none() -> None:
+    """It waited, surely, for a client of root's; and every affected client had to end."""
+    client, roots = Client(ProcessKey(70, 70), 60, uid=2001), Client(ProcessKey(71, 71), 60, uid=0)
+    alices = {"speaker": Speaker(2001, "alice's"), "uid": 2001}
+    for named in ((client,), (client, roots)):
+        server = Server(ProcessKey(60), status="ACTIVE", clients=named)
+        assert told(daemon={**alices, "servers": (server,)}).is_client is (roots not in named)
+    server = Server(ProcessKey(60), status="FAULT", clients=(client,))
+    for fault, certainty in ((None, "sure"), (ServerFault(1.0, (), (client.key,), confirmed=False), "possible")):
+        found = told(daemon={"servers": (replace(server, fault=fault),)})
+        assert [(reason.code, reason.certainty) for reason in found.reasons] == [("fault", certainty)]
 
 
 def test_a_client_is_one() -> None:

@@ -239,6 +239,11 @@ def test_a_fault_is_a_daemons_claim_of_those_for_whom_it_does_not_speak(whose, c
     assert (fault.confirmed, "a daemon of somebody" in fault.doubt) == (confirmed, not confirmed)
     (problem,) = [problem for problem in snapshot.problems if problem.code == "fault"]
     assert ("901" in problem.remedy) == (whose == 0)
+    # Who looks at his own daemon has heard it, also where a container hides whose its clients are.
+    node._euid = -1 if whose is None else whose
+    node.set_facts([901, 902, 903], {pid: facts(pid, uid=None) for pid in (901, 902, 903)}, at(clock) + 1)
+    _, daemon = shot(node, clock)
+    assert daemon.servers[0].fault.confirmed == (whose is not None)
 
 
 @pytest.mark.parametrize("uid", [2001, 2002])

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from mpstui.core import condition
 from mpstui.core.model import LostClient, ProcessKey, StartFailures
+from mpstui.core.trust import Speaker
 from mpstui.doctor.program import Program
 from mpstui.doctor.why import Diagnosis, Reason
 from mpstui.ui.dialogs import HarmConfirm
@@ -42,6 +43,23 @@ async def test_each_process_is_explained() -> None:
         assert "Likely reason: its CUDA_MPS_PIPE_DIRECTORY is /tmp/other[/bad]." in said(app)
         assert "On GPU 3, 5.0 GiB, for 1h." in said(app)
         assert "/tmp/other[/bad]" in text_of(app)
+
+
+async def test_what_another_users_daemon_says_of_who_waits_is_that_users_word() -> None:
+    """Root was told, of a process of his, that its server is gone, to end it and start it again."""
+    told = waiting()
+    outside = tuple(replace(each, reason="uid", detail="the daemon serves mallory") for each in told.outside)
+    theirs = replace(told.daemons[0], uid=64101, user="mallory", speaker=Speaker(64101, "a daemon of mallory"))
+    app = trouble_app(replace(told, daemons=(theirs,), outside=outside))
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("W")
+        assert [text_of(app).count(word) for word in ("? waits", "? no server", "✕ no server")] == [2, 1, 0]
+        for does in ("waits for a server", "waits for a server", "has lost its server"):
+            assert f"mallory's daemon says that it {does}. That is the word of that user alone." in said(app)
+            assert "The daemon belongs to mallory: leave it to its owner." in said(app)
+            await pilot.press("K", "j")
+            assert isinstance(app.screen, UsersScreen), "nobody is offered"
+        assert "Only a daemon of root's or of its own user would serve it, and none is known there." in said(app)
 
 
 async def test_a_closer_look_at_one_past_mps() -> None:

@@ -5,7 +5,7 @@ The rows are those of the table of fields; where a client's limits come from and
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 from mpstui.core.cells import no_readings, with_indices
@@ -41,12 +41,12 @@ def rows_of(
         if kind == "client" and isinstance(identity, ProcessKey) and (client := _client_of(daemon, identity)):
             return f"Client {client.pid}", _client(view, daemon, client, environment)
         if kind == "server" and (server := next((s for s in daemon.servers if s.key == identity), None)):
-            return f"Server {server.pid}", _server(view, server)
+            return f"Server {server.pid}", _server(view, daemon, server)
         if kind == "limit" and isinstance(identity, int) and (server := daemon.find_server(identity)):
-            return f"Server {server.pid}", _server(view, server)
+            return f"Server {server.pid}", _server(view, daemon, server)
         if kind == "daemon" and daemon.pipe_dir == identity:
-            mine = [e for e in snapshot.events if e.pipe_dir == daemon.pipe_dir]
-            return "Control daemon", _rows(DAEMON, daemon, view) + _last_events(view, mine)
+            events = _last_events(view, daemon, lambda event: event.pipe_dir is not None)
+            return "Control daemon", _rows(DAEMON, daemon, view) + events
     view = View.of(snapshot)
     if kind == "device" and (device := snapshot.device(str(identity))):
         why = [DetailRow("no readings", no_readings(snapshot.nvml_detail))] if snapshot.nvml_detail else []
@@ -116,17 +116,19 @@ def _client(view: View, daemon: Daemon, client: Client, environment: Mapping[str
 
     chains = chain_rows(view.snapshot, daemon, client, environment)
     rows = _rows(CLIENT, client, view, {"contexts": chains})
-    return rows + _last_events(view, [e for e in view.snapshot.events if e.pid == client.pid])
+    return rows + _last_events(view, daemon, lambda event: event.pid == client.pid)
 
 
-def _server(view: View, server: Server) -> Rows:
+def _server(view: View, daemon: Daemon, server: Server) -> Rows:
     rows = _rows(SERVER, server, view)
-    return rows + _last_events(view, [e for e in view.snapshot.events if e.server_pid == server.pid])
+    return rows + _last_events(view, daemon, lambda event: event.server_pid == server.pid)
 
 
-def _last_events(view: View, events: Sequence[Event]) -> Rows:
+def _last_events(view: View, daemon: Daemon, about: Callable[[Event], bool]) -> Rows:
+    """Of its own daemon: another one's may have the number too, or say what it likes."""
     rows: Rows = [DetailRow(), Heading("Last events")]
-    shown = events[-LAST_EVENTS:]
+    its = [event for event in view.snapshot.events if event.pipe_dir in {None, daemon.pipe_dir} and about(event)]
+    shown = its[-LAST_EVENTS:]
     widest = max((len(event.kind) for event in shown), default=0)
     for event in shown:
         what = with_indices(event.sentence(most=0) or event.raw, view.indices)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import ClassVar, Final
@@ -14,6 +15,7 @@ from mpstui.core.cells import client_line, gpu_in_text
 from mpstui.core.late import dataclass
 from mpstui.core.model import Daemon, LostClient, OutsideClient, PendingClient, ProcessKey, Snapshot
 from mpstui.core.text import UNKNOWN, format_age, format_size, owner, plural
+from mpstui.core.trust import to_its_owner
 from mpstui.doctor.why import Diagnosis
 from mpstui.operations.registry import operation
 from mpstui.ui.bars import KeyHint, unless
@@ -40,6 +42,11 @@ class Case:
 
     process: PendingClient | OutsideClient | LostClient
     daemon: Daemon | None = None
+
+    @property
+    def claimed(self) -> bool:
+        """Whether it is merely another user's word that it waits, or has lost its server."""
+        return self.daemon is not None and not self.daemon.counts_for(os.geteuid())
 
 
 def cases_of(snapshot: Snapshot, daemon: Daemon | None) -> list[Case]:
@@ -87,6 +94,8 @@ class CasesPanel(Panel[Case]):
     def row_lines(self, row: Case, width: int) -> list[Line]:
         process = row.process
         word, style = _WORD[type(process).__name__]
+        if row.claimed:
+            word, style = f"? {word[2:]}", "dim"
         since = process.start_time if isinstance(process, OutsideClient) else process.since
         age = None if since is None else self._now - since
         return [
@@ -135,7 +144,7 @@ class UsersScreen(ListScreen):
     def _ahead(self) -> tuple[ProcessKey, ...]:
         """The clients that the process under the cursor waits for."""
         case = self.case
-        if case is None or case.daemon is None or not isinstance(case.process, PendingClient):
+        if case is None or case.daemon is None or case.claimed or not isinstance(case.process, PendingClient):
             return ()
         return tuple(c.key for c in case.daemon.clients() if c.pid in case.process.waits_for)
 
@@ -146,6 +155,14 @@ class UsersScreen(ListScreen):
         process = case.process
         who = client_line(process)
         head = [Para(who, "bold"), Para()]
+        if case.claimed and case.daemon is not None:
+            whose = case.daemon.whose(os.geteuid())
+            does = "waits for a server" if isinstance(process, PendingClient) else "has lost its server"
+            text = f"{whose}'s daemon says that it {does}. That is the word of that user alone."
+            return f"By the word of {whose}", [
+                *head, Para(text, "text", "?"), Para(to_its_owner(whose), "accent", "→"),
+                *(self._answers.get(process.key, []) if process.key is not None else []),
+            ]  # fmt: skip
         if isinstance(process, PendingClient):
             which = "A client in another PID namespace" if process.pid is None else f"Client {process.pid}"
             looked = self._answers.get(process.key, []) if process.key is not None else []
@@ -299,10 +316,13 @@ def _outside(process: OutsideClient, snapshot: Snapshot) -> list[Para]:
 
 
 def _likely(process: OutsideClient, key: str) -> list[Para]:
+    what = "Start it again with the daemon's CUDA_MPS_PIPE_DIRECTORY in its environment."
+    if process.reason == "uid":
+        what = "Only a daemon of root's or of its own user would serve it, and none is known there."
     return [
         Para(f"Likely reason: {process.detail or process.reason}.", "warn", "▲"),
         Para(),
-        Para("Start it again with the daemon's CUDA_MPS_PIPE_DIRECTORY in its environment.", "accent", "→"),
+        Para(what, "accent", "→"),
         Para(f"{key} looks closer: its root, namespaces, user and devices.", "dim"),
     ]
 
