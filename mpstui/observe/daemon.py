@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,8 @@ from mpstui.control.mps import MpsControl
 from mpstui.control.protocol import LEGACY, ControlProtocol, protocol_of
 from mpstui.control.wire import Membership
 from mpstui.core.model import MEMORY_VARIABLE, EventKind, ProcessKey
-from mpstui.observe.discovery import Place
+from mpstui.core.trust import Speaker
+from mpstui.observe.discovery import Place, find_speaker
 from mpstui.observe.logs import LogWatch
 from mpstui.observe.poll import Asked, Need, Schedule, ask_for, ask_limits, ask_membership
 from mpstui.observe.problems import clients_left, is_silent
@@ -273,7 +274,7 @@ class DaemonWatcher:
         """What ``need`` names, folded into what the logs tell; and whether the answers say something else than those,
         so that a complete reading has to follow."""
         state, begun = self._node.watch(self.pipe_dir).state, self._clock()
-        asked = await ask_for(self.control, self._clock, need, tuple(state.servers))
+        asked = await self._by_its_own(ask_for(self.control, self._clock, need, tuple(state.servers)))
         self._unreported |= self._fold_logs()
         self._probed(asked, begun)
         self._named |= asked.named
@@ -344,7 +345,9 @@ class DaemonWatcher:
                 self.schedule.want(True, False, self._monotonic())
             return outcome
         if membership or not limits or not devices:
-            asked = await ask_membership(self.control, self._clock, self._named, not state.ordinals or limits)
+            asked = await self._by_its_own(
+                ask_membership(self.control, self._clock, self._named, not state.ordinals or limits)
+            )
             self._take_devices()
             self._probed(asked, begun)
             if asked.membership is None:
@@ -354,7 +357,7 @@ class DaemonWatcher:
             self._node.fold_membership(self.pipe_dir, asked.membership, self._clock())
             self._notify()
         if limits:
-            asked = await self._ask_limits(state)
+            asked = await self._by_its_own(self._ask_limits(state))
             self._probed(asked, begun)
             if asked.limits is None:
                 return asked.answer.outcome
@@ -370,6 +373,8 @@ class DaemonWatcher:
         recent = now - self._whole < (self.schedule.reconcile or _WHOLE)
         known = self._node.watch(self.pipe_dir).state.v3 if quiet and recent else None
         answer, found = await self.control.read_v3(known)
+        if (exchanged := await self._exchanged()) is not None:
+            return exchanged.answer.outcome
         if known is None and found is not None:
             self._whole = now
         unclear = found is None and answer.outcome in {Outcome.UNREADABLE, Outcome.REFUSED, Outcome.NOT_PERMITTED}
@@ -388,6 +393,8 @@ class DaemonWatcher:
             return
         begun = self._clock()
         answer = await self.control.partitions()
+        if await self._exchanged() is not None:
+            return
         if answer.outcome not in {Outcome.OK, Outcome.REFUSED, Outcome.UNREADABLE}:
             self._probed(Asked(answer), begun)
             return
@@ -404,6 +411,27 @@ class DaemonWatcher:
         if found := self._node.ordinals_unasked(self.pipe_dir):
             self._node.take_devices(self.pipe_dir, found)
             self.schedule.want(False, True, self._monotonic())
+
+    async def _by_its_own(self, asking: Awaitable[Asked]) -> Asked:
+        """The answers, where those have given them whose the place was said to be."""
+        asked = await asking
+        return await self._exchanged() or asked
+
+    async def _exchanged(self) -> Asked | None:
+        """Nothing that was answered, where somebody has put other sockets there since one looked whose they are: in a
+        directory as a daemon makes it, anybody can, and root's daemon would have said what a stranger's did."""
+        place = self._node.watch(self.pipe_dir).place
+        if place is None or not place.speaker.stamp:
+            return None
+        now = await asyncio.to_thread(find_speaker, self.pipe_dir)
+        if (now.uid, now.without_times.stamp) == (place.speaker.uid, place.speaker.without_times.stamp):
+            return None
+        why = "its sockets were exchanged while it was asked, so that what was answered is left out"
+        by = next((uid for uid in (now.uid, now.by, place.speaker.uid, place.speaker.by) if uid), None)
+        doubted = place._replace(speaker=Speaker(None, why, now.stamp, by), detail=why)
+        every = (watched.place for watched in self._node.watched.values())
+        self._node.set_places([doubted if each is place else each for each in every if each is not None])
+        return Asked(Answer("", Outcome.NOT_PERMITTED, message=f"{why[0].upper()}{why[1:]}.", asked=False))
 
     async def _ask_limits(self, state: DaemonState) -> Asked:
         """The limits, and the log up to them: who connected before one was set is told apart by their order only."""

@@ -309,6 +309,8 @@ def _speaker(pipe_dir: Path) -> Speaker:
     try:
         is_open = _open_to_others(pipe_dir, {0, uid})
     except NotTrustedError as error:
+        way = (pipe_dir, *pipe_dir.parents, *Path(os.path.realpath(pipe_dir)).parents)
+        by = by or next((uid for place in way if (uid := os.lstat(place).st_uid)), None)
         return Speaker(None, printable(str(error)), by=by)
     except OSError as error:
         return Speaker(None, f"the path to its sockets cannot be looked at: {error.strerror}", by=by)
