@@ -731,7 +731,8 @@ class Device:
     context_limit_source: str | None = None
     """Whose number the limit is, in words: ``said by the daemon``, ``measured with 580``."""
     context_daemons: int = 1
-    """Daemons that have contexts on it. Of several nobody has measured whether the limit is for each or for all."""
+    """Daemons that have contexts on it, or may. Of several nobody has measured whether the limit is for each or for
+    all."""
 
     @property
     def contexts_left(self) -> int | None:

@@ -782,13 +782,15 @@ class NodeState:
             return ()
         devices = tuple(self._with_limit(device) for device in self._sample.devices)
         running = [w for w in self.watched.values() if w.place and w.place.state == "running"]
-        # One has told of its clients once it has answered, or by a log that reaches back to its start.
-        if not running or any(w.answered_at is None and w.state.daemon_pid is None for w in running):
+        # One has told of its clients once it has answered, or by a log that reaches back to its start. Another user's
+        # that keeps silent hides nothing of the others'.
+        silent = [w for w in running if w.answered_at is None and w.state.daemon_pid is None]
+        if not running or any(w.place is None or whose_word(w.place, self._euid) is None for w in silent):
             return devices
         counts = [w.contexts.get((w.state.changes,), lambda w=w: contexts_by_device(w.state)) for w in running]  # type: ignore[misc]
         held = [[count[device.uuid] for count in counts if count[device.uuid]] for device in devices]
         return tuple(
-            replace(device, contexts=sum(each), context_daemons=max(1, len(each)))
+            replace(device, contexts=sum(each), context_daemons=max(1, len(each) + len(silent)))
             for device, each in zip(devices, held, strict=True)
         )
 

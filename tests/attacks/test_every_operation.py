@@ -168,14 +168,14 @@ def test_every_card_has_its_place_here() -> None:
 @pytest.mark.parametrize("cause", CARDS)
 def test_no_card_of_a_strangers_asks_for_an_end(cause: Cause) -> None:
     of = stranger(victim(state="TERMINATED", terminate_requested=True), condition=CARDS[cause])
-    daemon = _as_claimed(of.daemons[0])
+    daemon = _as_claimed(of.daemons[0], 0)
     snapshot = replace(of, daemons=(daemon,))
     assert targets("unblock", daemon) == targets("end_lost_clients", daemon) == ()
     words = " ".join(text for _, text in recovery(snapshot, daemon, {}, read_only=False))
     said = f"{daemon.remedy} {words}"
     assert not re.search(rf"(?i)\bends? (process|client) {VICTIM.pid}", said), said
     if cause in {"held", "silent", "terminated_twice"}:
-        own = _as_claimed(replace(of.daemons[0], speaker=Speaker(0, "root's daemon")))
+        own = _as_claimed(replace(of.daemons[0], speaker=Speaker(0, "root's daemon")), 0)
         assert f"process {VICTIM.pid}" in (own.remedy or ""), "root's daemon is believed"
 
 

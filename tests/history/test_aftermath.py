@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -307,6 +308,19 @@ def test_who_waits_for_whom():
     (problem,) = [problem for problem in snapshot.problems if problem.code == "pending"]
     assert "carol" in problem.text
     assert "client 2843" in problem.text
+
+
+def test_another_users_daemon_that_keeps_silent_hides_no_contexts_of_roots():
+    """Nobody's contexts were known while it did not answer, and so no device of root's was full."""
+    node = fold("21:28:37", **FAULTS)
+    roots = running()._replace(uid=0, speaker=Speaker(0, "root's"))
+    for whose, known in ((None, True), (64101, True), (0, False)):
+        other = roots._replace(pipe_dir=Path("/tmp/other"), daemon=ProcessKey(9, 1), uid=whose, speaker=Speaker(whose))
+        node.set_places([roots] if whose is None else [roots, other])
+        node.set_sample(NvmlSample(1.0, devices=(Device(UUID),)))
+        device = shot(node, "21:28:38")[0].devices[0]
+        assert (device.contexts is not None) is known, whose
+        assert (device.context_daemons > 1) is (whose == 64101), "how many it may have is not known"
 
 
 def outside(environment, start_time=200.0, uid=0, known=True, daemon_uid=0, **place):
