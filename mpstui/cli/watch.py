@@ -13,7 +13,7 @@ from mpstui import api
 from mpstui.cli.output import complain
 from mpstui.core.cells import OUTDATED, client_line, with_indices
 from mpstui.core.model import Snapshot
-from mpstui.core.text import UNKNOWN, owner, path_text, printable
+from mpstui.core.text import UNKNOWN, about, owner, path_text, printable
 from mpstui.fields import CLIENT, DAEMON, DEVICE, SERVER, Thing, View
 from mpstui.operations.types import ExitStatus
 
@@ -68,7 +68,8 @@ def things(snapshot: Snapshot) -> dict[Hashable, WatchedThing]:
     for problem in snapshot.problems:
         subject = with_indices(problem.subject, whole.indices)
         text, remedy = (with_indices(part, whole.indices) for part in (problem.text, problem.remedy))
-        name = f"{problem.severity}: {subject}: {text}" + (f" Remedy: {remedy}" if remedy else "")
+        said = f"{problem.severity}: {about(subject, text)}"
+        name = f"{said.removesuffix('.')}. Remedy: {remedy}" if remedy else said
         found["problem", problem.severity, problem.subject, problem.text] = WatchedThing(printable(name, 600), {})
     return found
 

@@ -48,8 +48,10 @@ def test_each_change_is_a_line_in_words() -> None:
         "server 7 of root: threads 50 %",
         "client 1 bob train: state from ACTIVE to TERMINATED",
         "new: client 3 bob train: state ACTIVE, server 7",
-        "new: error: server 7: a client faulted on GPU 0 Remedy: end clients 1, 2",
+        "new: error: server 7: a client faulted on GPU 0. Remedy: end clients 1, 2",
     ]
+    waits = Problem("warning", "waiting", "client 9", "Client 9 (bob) waits", "wait")
+    assert said(before, replace(before, problems=(waits,))) == ["new: warning: Client 9 (bob) waits. Remedy: wait"]
     assert said(now, replace(now, problems=()))[0].startswith("gone: error: server 7: a client faulted")
     assert said(before, node(client(1, outdated_limits=True), client(2), threads=None)) == [
         "client 1 bob train: outdated limits from no to yes"
