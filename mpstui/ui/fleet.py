@@ -16,6 +16,7 @@ from textual import constants, on, work
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.screen import Screen
+from textual.strip import Strip
 from textual.theme import Theme
 from textual.widgets import DataTable, Input, Static
 
@@ -25,7 +26,7 @@ from mpstui.core.text import UNKNOWN, format_age, format_size, printable
 from mpstui.fields import View
 from mpstui.fleet import NODE, Fleet, FleetError, FleetNode, in_thread, matches, summary
 from mpstui.ui.bars import KeyBar, KeyHint
-from mpstui.ui.lines import StyledScreen
+from mpstui.ui.lines import StyledScreen, pointed
 from mpstui.ui.plots import spark
 from mpstui.ui.terminal import TerminalDriver, can_come_back
 from mpstui.ui.theme import variable_defaults
@@ -53,6 +54,14 @@ _NAME: Final = 16
 """Cells that a node's name may have in any case."""
 _SHARE: Final = 0.6
 """Of the screen's height, for what is known of a node: as in the style."""
+
+
+class NodeTable(DataTable[Any]):
+    """Textual's, with a sign before the row of the cursor, as in all lists."""
+
+    def render_line(self, y: int) -> Strip:
+        strip, row = super().render_line(y), y - self.header_height
+        return pointed(strip) if row >= 0 and row + self.scroll_offset.y == self.cursor_row else strip
 
 
 class FleetApp(TypedApp[int]):
@@ -122,7 +131,7 @@ class FleetApp(TypedApp[int]):
         yield Static("", id="summary", markup=False)
         yield Static("", id="trouble", markup=False)
         yield Input(self._filter, placeholder="words; !word: without it", id="filter")
-        yield DataTable(id="nodes", cursor_type="row", zebra_stripes=False)
+        yield NodeTable(id="nodes", cursor_type="row", zebra_stripes=False)
         yield Static("", id="detail", markup=False)
         self.keys = KeyBar()
         yield self.keys

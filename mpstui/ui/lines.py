@@ -25,6 +25,14 @@ def width_of(line: Line) -> int:
     return sum([len(text) if text.isascii() else cell_len(text) for text, _ in line])
 
 
+def pointed(strip: Strip) -> Strip:
+    """With the sign of the cursor in its first cell, where that is blank: a ground alone is not seen without colour."""
+    first, rest = strip.crop(0, 1), strip.crop(1)
+    if first.text != " ":
+        return strip
+    return Strip.join([Strip([Segment("▸", each.style) for each in first], 1), rest])
+
+
 def fit(text: str, width: int, align: str = "<") -> str:
     """Exactly ``width`` cells; a text that was cut ends in ``…``, so that half a number is not taken for all of it. Of
     blanks nothing is missed."""

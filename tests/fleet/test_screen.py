@@ -76,9 +76,12 @@ async def test_a_thousand_nodes_the_worst_first() -> None:
         await pilot.pause()
         assert fleet.query_one(DataTable).row_count == 1000
         assert first(fleet) == "gpu-0500"
+        assert [line[:9] for line in on_screen(fleet).splitlines() if "▸" in line] == ["▸gpu-0500"]
         assert text(fleet, "summary").startswith("1000 nodes: 1 FAULT, 999 ok")
         assert "[b]x[/b]" in text(fleet, "detail")
         assert "mend it" in text(fleet, "detail")
+        await pilot.press("G")
+        assert [line[:9] for line in on_screen(fleet).splitlines() if "▸" in line] == ["▸gpu-0999"]
 
 
 async def test_the_filter_and_the_way_back() -> None:

@@ -6,6 +6,7 @@ import dataclasses
 import re
 
 import pytest
+from textual.widgets import OptionList
 
 from mpstui.cli.parser import LOOKS
 from mpstui.core.model import ProcessKey
@@ -257,6 +258,22 @@ async def test_a_text_that_is_typed_behind_a_command_stands_once_in_the_palette(
         await pilot.press("w")
         await until(pilot, lambda: "write what is kept of the past" in text_of(app))
         assert text_of(app).count(".mps") == 1
+
+
+async def test_which_entry_enter_takes_has_a_sign_in_the_palette() -> None:
+    app = make_app(one_daemon())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("colon", *"ter")
+
+        def signs() -> list[int]:
+            place = app.screen.query_one(OptionList).region
+            lines = text_of(app).splitlines()[place.y : place.bottom]
+            return [at for at, line in enumerate(lines) if line.lstrip().startswith("▸")]
+
+        await until(pilot, lambda: len(signs()) == 1)
+        before = signs()
+        await pilot.press("down")
+        await until(pilot, lambda: len(signs()) == 1 and signs() > before)
 
 
 async def test_whatever_is_typed_behind_a_colon_is_answered() -> None:

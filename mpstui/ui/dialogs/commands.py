@@ -8,9 +8,11 @@ from functools import partial
 from typing import Any, Final, Protocol, cast, runtime_checkable
 
 from textual import on
+from textual.app import ComposeResult
 from textual.command import Command as Entry
-from textual.command import CommandPalette, DiscoveryHit, Hit, Hits, Provider
+from textual.command import CommandList, CommandPalette, DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
+from textual.strip import Strip
 from textual.theme import BUILTIN_THEMES
 from textual.widgets import Input, OptionList
 
@@ -24,7 +26,7 @@ from mpstui.ui.contract import Host, Runner
 from mpstui.ui.dialogs.command_words import Typed, commands, views
 from mpstui.ui.dialogs.help import NOT_HERE
 from mpstui.ui.keys import ACTION_PREFIX, written
-from mpstui.ui.lines import StyledScreen
+from mpstui.ui.lines import StyledScreen, pointed
 
 _BEGINS, _NAMED, _DESCRIBED = 1.0, 0.8, 0.01
 _LONG = 4
@@ -112,6 +114,15 @@ class TypeOn(partial[None]):
     """The command of an entry that is not whole: it can be typed on."""
 
 
+class Entries(CommandList, can_focus=False):
+    """Textual's, with a sign before what Enter takes, as in all lists."""
+
+    def render_line(self, y: int) -> Strip:
+        strip, line = super().render_line(y), self.scroll_offset.y + y
+        taken = self.highlighted is not None and self._lines[line : line + 1] == [(self.highlighted, 0)]
+        return pointed(strip) if taken else strip
+
+
 class Palette(CommandPalette):
     """Textual's, with its keys at its foot, as a dialog has them."""
 
@@ -123,6 +134,10 @@ class Palette(CommandPalette):
         super().__init__(id="--command-palette")
         self._text = text
         self._keys = KeyBar()
+
+    def compose(self) -> ComposeResult:
+        for widget in super().compose():
+            yield Entries() if isinstance(widget, CommandList) else widget
 
     async def on_mount(self) -> None:
         if self._text:
