@@ -434,7 +434,7 @@ class Overview(WithPast, WithTrouble, Ground):
             KeyHint(shown_key({spec.name: spec.key}, spec.name, ""), spec.name, f"own({number})", 1)
             for number, spec in enumerate(self.OWN)
         ]
-        if self._host.can_take_back:
+        if self._host.can_take_back and past is None:
             hints.append(KeyHint(shown_key(self._keymap, "take_back", "Q"), "Take back", "take_back", 6))
         rows = isinstance(self.focused, Panel) and bool(self.focused.rows)
         enter = shown_key(self._keymap, "open", "Enter")

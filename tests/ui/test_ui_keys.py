@@ -10,7 +10,7 @@ import pytest
 from textual.pilot import Pilot
 
 from mpstui.core import condition
-from mpstui.core.model import ProcessKey, ServerFault, Snapshot
+from mpstui.core.model import Past, ProcessKey, ServerFault, Snapshot
 from mpstui.core.trust import Speaker
 from mpstui.operations.types import Request
 from mpstui.ui.app import MpsTuiApp
@@ -612,6 +612,11 @@ async def test_a_change_of_a_limit_is_taken_back_by_a_key_that_its_outcome_names
         assert f"it was {before:g} %: Q on the overview asks for that again" in text_of(app)
         await press(pilot, "escape")
         assert "Q Take back" in text_of(app).splitlines()[-1]
+        then = Past("PAST", app.snapshot.time, 0.0, app.snapshot.time, False, 1.0, "this is the past")
+        app.overview.apply(replace(app.snapshot, past=then), None)
+        await pilot.pause()
+        assert "Take back" not in text_of(app).splitlines()[-1], "the past is not changed"
+        app.overview.apply(app.snapshot, None)
         await press(pilot, "Q")
         assert isinstance(app.screen, ChangeForm), "it asks"
         asked = app.screen.request()
