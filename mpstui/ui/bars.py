@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from textual import events
 from textual.message import Message
@@ -18,6 +18,7 @@ from mpstui.ui.lines import Line, LineWidget, fit, justify, width_of
 
 _WORDY = 100
 """Cells from which a key says at length what it does."""
+_SWITCH: Final[Line] = ((" ", "text"), (" [ ]", "key"), (" switch", "dim"))
 
 
 def badge(past: Past) -> str:
@@ -64,11 +65,7 @@ class Header(LineWidget):
         if daemon is not None:
             version = f"MPS {daemon.version or UNKNOWN}"
             facts = [(*host, (f"{driver} · {version}", "dim")), (*host, (f"  {version}", "dim"))]
-            word, style = health_word(daemon)
-            if snapshot.past is not None and daemon.health == "unknown":  # nobody looks any more
-                word = f"{UNKNOWN} {'by its log' if daemon.servers else 'not known'} then"
-            if snapshot.past is not None and snapshot.past.gap is not None:
-                word, style = f"{UNKNOWN} not recorded", "warn"
+            word, style = _health(daemon, snapshot.past)
             clients = sum(len(server.clients) for server in daemon.servers)
             known = not daemon.explained and daemon.servers_known
             counts = f" · {plural(len(daemon.servers), 'server')} · {plural(clients, 'client')}"
@@ -81,6 +78,16 @@ class Header(LineWidget):
                 **right,
             }
         return [_arrange(left, [*facts, host, ()], right, width)]
+
+
+def _health(daemon: Daemon, past: Past | None) -> tuple[str, str]:
+    """Mark, word and style; of the past what was known then."""
+    word, style = health_word(daemon)
+    if past is not None and daemon.health == "unknown":  # nobody looks any more
+        word = f"{UNKNOWN} {'by its log' if daemon.servers else 'not known'} then"
+    if past is not None and past.gap is not None:
+        word, style = f"{UNKNOWN} not recorded", "warn"
+    return word, style
 
 
 def _shorten(path: str, width: int) -> str:
@@ -104,7 +111,7 @@ def _arrange(left: Line, facts: list[Line], right: dict[str, Line], width: int) 
 
 
 class DaemonTabs(LineWidget):
-    """One tab for each daemon, with its health."""
+    """One tab for each daemon, with its health, and a sign before the one in front."""
 
     DEFAULT_CSS = "DaemonTabs { height: 1; }"
 
@@ -117,28 +124,37 @@ class DaemonTabs(LineWidget):
         self._daemons: Sequence[Daemon] = ()
         self._current: Path | None = None
         self._load: Path | None = None
+        self._past: Past | None = None
 
-    def show(self, daemons: Sequence[Daemon], current: Path | None, load: Path | None) -> None:
+    def show(
+        self, daemons: Sequence[Daemon], current: Path | None, load: Path | None, past: Past | None = None
+    ) -> None:
         """``load``: the pipe directory of the daemon that was started for the load alone."""
-        self._daemons, self._current, self._load = daemons, current, load
+        self._daemons, self._current, self._load, self._past = daemons, current, load, past
         self.repaint()
 
     def _tabs(self, width: int) -> list[tuple[Daemon, str]]:
+        """The state in words where there is room for that beside each whole name, otherwise its sign alone."""
+        states = [_health(daemon, self._past)[0] for daemon in self._daemons]
+        whole = [f" {state} {self._label_of(d, width)} " for d, state in zip(self._daemons, states, strict=True)]
+        if width_of(tuple((f" {text}", "") for text in whole)) + width_of(_SWITCH) <= width:
+            return list(zip(self._daemons, whole, strict=True))
         room = max(8, (width - 12) // max(1, len(self._daemons)) - 8)
-        return [(d, f" {health_word(d)[0].split()[0]} {self._label_of(d, room)} ") for d in self._daemons]
+        return [
+            (d, f" {state.split()[0]} {self._label_of(d, room)} ")
+            for d, state in zip(self._daemons, states, strict=True)
+        ]
 
     def _label_of(self, daemon: Daemon, room: int) -> str:
         own = "◆ load " if daemon.pipe_dir == self._load else ""
         return own + _shorten(path_text(daemon.pipe_dir), max(8, room - len(own)))
 
     def lines(self, width: int, height: int) -> list[Line]:
-        line: list[tuple[str, str]] = [(" ", "text")]
+        line: list[tuple[str, str]] = []
         for daemon, text in self._tabs(width):
-            style = health_word(daemon)[1]
-            line.append((text, f"{style}+tab" if daemon.pipe_dir == self._current else style))
-            line.append((" ", "text"))
-        line += [(" [ ]", "key"), (" switch", "dim")]
-        return [tuple(line)]
+            style, front = _health(daemon, self._past)[1], daemon.pipe_dir == self._current
+            line += [("▸" if front else " ", "accent"), (text, f"{style}+tab" if front else style)]
+        return [(*line, *_SWITCH)]
 
     def on_click(self, event: events.Click) -> None:
         x = 1

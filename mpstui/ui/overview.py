@@ -269,7 +269,8 @@ class Overview(WithPast, WithTrouble, Ground):
         self.header.show(snapshot, daemon, self._paused)
         shown = self._plan.heights if self._plan else {}
         if snapshot is not None:
-            self.tabs.show(snapshot.daemons, daemon.pipe_dir if daemon else None, self._host.load_daemon)
+            current = daemon.pipe_dir if daemon else None
+            self.tabs.show(snapshot.daemons, current, self._host.load_daemon, snapshot.past)
             self.devices.show(snapshot, self._plan.lines_per_device if self._plan else 1, self._host.history)
             self.log_panel.show(snapshot, daemon)
             self.problems.repaint()

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
+from mpstui.core import condition
 from mpstui.core.cells import (
     gpus_text,
     health_word,
@@ -20,7 +21,7 @@ from mpstui.core.cells import (
     threads_text,
     with_indices,
 )
-from mpstui.core.model import Snapshot
+from mpstui.core.model import Past, Snapshot
 from mpstui.core.text import by_device, printable
 from mpstui.fields import CLIENT, LIMIT, SERVER, Limit, View, groups_of, limits_of, possible_columns
 from mpstui.ui.bars import DaemonTabs, KeyBar, KeyHint
@@ -30,7 +31,7 @@ from mpstui.ui.lines import fit, fit_line, justify, width_of
 from mpstui.ui.panels import ClientsPanel
 from mpstui.ui.panels.table import _fitted
 
-from .snapshots import GIB, GPU0, GPU1, NOW, client, clients, daemon, device, rich, server
+from .snapshots import GIB, GPU0, GPU1, NOW, PIPE, client, clients, daemon, device, rich, server
 
 
 @pytest.mark.parametrize(
@@ -310,3 +311,21 @@ def test_the_tab_of_the_loads_own_daemon_says_so() -> None:
     tabs, other = DaemonTabs(), daemon(pipe_dir=Path("/tmp/mpstui-load-x/pipe"))
     tabs._daemons, tabs._load = (daemon(), other), other.pipe_dir
     assert ["◆ load" in text for _, text in tabs._tabs(120)] == [False, True]
+
+
+def test_which_tab_is_in_front_and_each_state_are_to_be_read_without_colour() -> None:
+    tabs, other = (
+        DaemonTabs(),
+        daemon(pipe_dir=Path("/tmp/other"), condition=condition.held(None, "", None, condition.Moment())),
+    )
+    tabs._daemons, tabs._current = (daemon(), other), other.pipe_dir
+
+    def told(width: int) -> str:
+        return "".join(text for text, _ in tabs.lines(width, 1)[0])
+
+    assert told(80) == f"  ● ok {PIPE} ▸ ◆ HELD /tmp/other   [ ] switch"
+    wide = len(told(80))
+    assert told(wide) == told(80)
+    assert told(wide - 1) == f"  ● {PIPE} ▸ ◆ /tmp/other   [ ] switch", "the name goes first"
+    tabs._past = Past("REPLAY", 2.0, 0.0, 9.0, False, 1.0, "", gap=(1.0, 3.0))
+    assert "— not recorded /tmp/other" in told(120)

@@ -391,7 +391,8 @@ async def test_the_mouse_selects_sorts_chooses_scrolls_and_presses_keys() -> Non
         await pilot.click("#clients", offset=(13, 1))
         await pilot.pause()
         assert "USER ▲" in text_of(app)
-        await pilot.click("#tabs", offset=(20, 0))
+        assert "▸ ● ok /" in text_of(app)
+        await pilot.click("#tabs", offset=(30, 0))
         await pilot.pause()
         assert app.overview.daemon.pipe_dir == OTHER_PIPE
         await pilot.click("#tabs", offset=(3, 0))

@@ -49,7 +49,8 @@ async def test_a_rich_node_shows_everything_an_admin_needs() -> None:
     text = await screen_of(rich())
     for part in (
         "mpstui  gpu-07  driver 580.159.04 · MPS 13000", "/tmp/mps_0 ● ok · 1 server · 46 clients  12:04",
-        "● /run/mps/team-b", "H100 80GB HBM3  132 SM  Default", "46/48 contexts   2 left ▲", "7/48 contexts  41 left",
+        "● ok /run/mps/team-b", "H100 80GB HBM3  132 SM  Default", "46/48 contexts   2 left ▲",
+        "7/48 contexts  41 left",
         "87 %  occupancy  41 %  DRAM  22 %", "24.4/79.6 GiB", "341 W   46 °C", "100 %  132 SM", "25 %  32 SM",
         "0: 2.0 GiB  1: 4.0 GiB", "normal", "⟳ 2 with outdated limits", "● ACTIVE",
         "✕ TERMINATED", "○ INACTIVE", "◌ ENDING",
