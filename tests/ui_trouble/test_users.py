@@ -87,6 +87,25 @@ async def test_a_closer_look_at_one_past_mps() -> None:
         assert "Not known: no." in said(app)
 
 
+async def test_the_answer_is_in_view_where_the_text_is_longer_than_the_screen() -> None:
+    backend = FakeTrouble()
+    app = trouble_app(waiting(), backend)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("W")
+        key = app.screen.case.process.key
+        backend.answers[key.pid] = Diagnosis(Program(key, user="bob"), (Reason("x", "sure", "so it is", (), "Wait."),))
+        assert "That server waits for its clients" in text_of(app)
+        await pilot.press("enter")
+        await pilot.pause()
+        assert "so it is" in text_of(app)
+        assert "→ Wait." in text_of(app)
+        await pilot.press("tab", "g")
+        await pilot.pause()
+        app.screen.show_text()
+        await pilot.pause()
+        assert "It has waited" in text_of(app), "who scrolls back stays there"
+
+
 async def test_those_ahead_are_ended_by_identity_after_a_question() -> None:
     app = trouble_app(waiting())
     async with app.run_test(size=SIZE) as pilot:

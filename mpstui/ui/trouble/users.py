@@ -241,9 +241,8 @@ class UsersScreen(ListScreen):
             self.notify(why or "nobody waits", markup=False)
             return
         if self._backend is not None:
-            self._answers[case.process.key] = [Para(), Para("It is being looked at …", "dim")]
+            self._tell(case.process.key, [Para("It is being looked at …", "dim")])
             self.run_worker(self._look(self._backend, case.process.key, snapshot), exit_on_error=False)
-            self.show_text()
 
     async def _look(self, backend: TroubleBackend, key: ProcessKey, snapshot: Snapshot) -> None:
         try:
@@ -252,9 +251,15 @@ class UsersScreen(ListScreen):
             said = [Para("It has ended.", "text", "·")] if found is None or gone else _answer(found)
         except Unavailable as error:
             said = [Para(f"Not known: {error}.", "warn", "▲")]
+        self._tell(key, said)
+
+    def _tell(self, key: ProcessKey, said: list[Para]) -> None:
+        """Below what is known of the process, and in view where that is under the cursor."""
         self._answers[key] = [Para(), *said]
         if self.is_attached:
             self.show_text()
+            if self.case is not None and self.case.process.key == key:
+                self.text.reveal(len(said))
 
     @opens
     def action_let_in(self) -> None:
