@@ -445,7 +445,7 @@ class Overview(WithPast, WithTrouble, Ground):
             unknown=unknown,
             silent=silent,
             paused=stands,
-            fleet=self._host.fleet and past is None,
+            fleet=self._host.fleet and past is None and not self._zoomed,
             past=past,
             zoomed=self._zoomed,
         )
@@ -932,8 +932,8 @@ class Overview(WithPast, WithTrouble, Ground):
 
     def action_back(self) -> None:
         """Escape: out of the filter and clear it, otherwise choose nothing, otherwise look for nothing, otherwise clear
-        the filter; where there is nothing of that, from the past back to now, or back to the fleet that has opened
-        this."""
+        the filter; where there is nothing of that, from the past back to now, from one panel back to all, or back to
+        the fleet that has opened this."""
         if self.asks_time:
             self.close_time()
             return
@@ -941,8 +941,12 @@ class Overview(WithPast, WithTrouble, Ground):
         if not editing and self.clients.in_view:
             self.clients.clear_chosen()
             return
-        if not (editing or self.clients.search or self.clients.filter) and self.back_to_now():
-            return
+        if not (editing or self.clients.search or self.clients.filter):
+            if self.back_to_now():
+                return
+            if self._zoomed:
+                self.action_zoom()
+                return
         open_ = editing or self.clients.search or self.clients.filter or (self._snapshot and self._snapshot.past)
         if self._host.fleet and not open_:
             self._host.action_quit_app()
