@@ -57,7 +57,8 @@ def commands(
         if name is not None and name == longest:
             yield from _arguments(name, text[len(name) :], operation, daemon)
         elif found := next((n for n in names(operation) if n.startswith(text)), None):
-            yield Typed(found, operation.help, operation if not operation.arguments else None)
+            whole = not operation.arguments
+            yield Typed(found, operation.help, operation if whole else None, shown="" if whole else f"{found} …")
 
 
 VIEWS: Final = {
