@@ -179,9 +179,9 @@ def why_not_its_number(key: ProcessKey, speaker: Speaker | None) -> str | None:
     try:
         now = read_stat(key.pid)
     except HiddenProcessError:
-        return f"whether {key.pid} is still the same process cannot be seen"
+        return f"mpstui cannot see if {key.pid} is still the same process"
     if now is None or now.gone or now.key != key:
-        return f"process {key.pid} is not there: nothing is run with its number"
+        return f"process {key.pid} has ended: nothing is run with its PID"
     uids = process_uids(key.pid) or ()
     if speaker is None or may_signal(speaker, uids):
         return None
@@ -571,7 +571,7 @@ class AsyncNode:
         try:
             return await self._worker("check-up").call(lambda: gather(pid, snapshot, real_processes()))
         except OSError as error:
-            raise Unavailable(f"the look at it stopped: {error_text(error)}") from None
+            raise Unavailable(f"the check of process {pid} failed: {error_text(error)}") from None
 
     async def in_force(self, daemon: Daemon, snapshot: Snapshot, old: Profile | None = None) -> DaemonProfile:
         """What a daemon has now, as a profile says it: limits, devices and CPUs where they are not all, and the shares

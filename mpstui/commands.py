@@ -228,7 +228,7 @@ def _text(value: object) -> str:
 def _process(owner: str, name: str, things: Mapping[str, Any]) -> ProcessKey | None:
     """Whose PID a field is."""
     if name == "pid_here":
-        raise RefusedError(f"{{{owner}.pid_here}} is not proved: it is to be looked at, and nothing is run for it")
+        raise RefusedError(f"{{{owner}.pid_here}} is not proved: it is for display only, and no command can use it")
     if name == "server_pid" and owner == "client":
         owner = "server"
     elif name != "pid":
@@ -340,14 +340,14 @@ async def run(filled: Filled, seconds: float, told: Callable[[Sequence[str]], No
     try:
         status = await asyncio.wait_for(to_its_end(), seconds)
     except asyncio.TimeoutError:
-        return Ended(None, f"not at its end after {seconds:g} s, and so ended")
+        return Ended(None, f"stopped: it ran longer than {seconds:g} s")
     finally:
         pipe.close()
         with suppress(OSError):  # its group is its own
             os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
     if status is None:
-        return Ended(None, f"ended, as it printed more than {most} bytes")
+        return Ended(None, f"stopped: it printed more than {most} bytes")
     return Ended(status, _how(status))
 
 

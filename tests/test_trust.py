@@ -54,10 +54,10 @@ def test_a_daemon_speaks_for_its_own_user(speaker: Speaker, uids: set[int], may:
 
 
 def test_why_it_does_not_is_said() -> None:
-    assert "nobody's processes are ended on this daemon's word: whose daemon it is has not been looked at" in why_not(
+    assert "mpstui ends no process for this daemon: whose daemon it is has not been looked at" in why_not(
         NOBODY, 7, "bob"
     )
-    assert why_not(ALICE, 7, "bob") == ("process 7 belongs to bob, and alice's daemon is trusted for that user's alone")
+    assert why_not(ALICE, 7, "bob") == ("process 7 belongs to bob, but alice's daemon is trusted for its user only")
 
 
 @pytest.mark.parametrize(
@@ -130,11 +130,11 @@ def test_without_a_name_no_strangers_daemon_is_meant() -> None:
         (ROOT, None, set(), ROOT, "whose process 7 is cannot be seen"),
         (ROOT, None, {2001}, ALICE, "somebody has changed the daemon's directory meanwhile"),
         (ALICE, None, {2001}, ALICE, None),
-        (ALICE, None, {2002}, ALICE, "is trusted for that user's alone"),
+        (ALICE, None, {2002}, ALICE, "is trusted for its user only"),
         (ALICE, 2002, {2002}, ALICE, None),
         (NOBODY, 2002, {2002}, ROOT, None),
-        (NOBODY, 2002, {2001}, NOBODY, "nobody's processes are ended on this daemon's word"),
-        (NOBODY, 2002, {2002, 0}, NOBODY, "nobody's processes are ended on this daemon's word"),
+        (NOBODY, 2002, {2001}, NOBODY, "mpstui ends no process for this daemon"),
+        (NOBODY, 2002, {2002, 0}, NOBODY, "mpstui ends no process for this daemon"),
         (NOBODY, 2002, set(), NOBODY, "whose process 7 is cannot be seen"),
     ],
 )

@@ -106,7 +106,7 @@ def _end_each(operation: Operation, options: argparse.Namespace, node: api.Node,
         for client in selection.clients(daemon)
     ]
     others = tuple(
-        f"{client_line(client)} began after the file was written: it has the number of one that is gone; not touched"
+        f"{client_line(client)} started after the file was written and has the PID of an ended client; not touched"
         for daemon in daemons
         for client in selection.reused(daemon)
     )
@@ -117,7 +117,7 @@ def _end_each(operation: Operation, options: argparse.Namespace, node: api.Node,
             raise Refused(state_text((silent or daemons)[0]), status)
         for count, why in map(selection.unknown, daemons):
             if count:  # that nobody is left cannot be said then, and whoever is gets killed next
-                text = f"of {plural(count, 'client')} it is not known here whether {selection} is theirs"
+                text = f"mpstui cannot tell for {plural(count, 'client')} if {selection} includes them"
                 raise Refused(f"{text}: {why}; nothing was sent", ExitStatus.NO_ANSWER)
         asked = draft_of._replace(pipe_dir=daemons[0].pipe_dir)
         return Result(asked, ExitStatus.DONE, f"no client is in {selection}: nothing was sent", others)

@@ -304,7 +304,7 @@ async def _run(options: argparse.Namespace, spec: LoadSpec, supervisor: Operated
         if print_uses(meter.uses.values(), word, console):
             parts = max(len(use.blocks) for use in meter.uses.values())
             of = f"{plural(parts, 'part')} of the time"
-            console.print(f"middle value (smallest–largest) of {of}, of each its middle reading")
+            console.print(f"median (smallest–largest) of {of}; each part counts with its median")
     sys.stdout.flush()
     if stopped is not None:
         raise stopped

@@ -111,7 +111,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--default-stream",
         choices=DEFAULT_STREAM_NAMES,
-        help="after each launch an empty one in the default stream: legacy waits for all streams, and all wait for it",
+        help="add an empty launch in the default stream after each; legacy waits for all streams, and all wait for it",
     )
     parser.add_argument(
         "--device-max-connections",

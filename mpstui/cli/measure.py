@@ -128,7 +128,7 @@ def _text(measured: Measured, about: dict[str, Any], shared: bool) -> list[str]:
     facts = [about["gpu"] or "GPU unknown", f"driver {about['driver'] or 'unknown'}", about["time"]]
     if about["other_clients"]:
         facts.append(f"{about['other_clients']} other MPS clients were on the device when it began")
-    lines += [" · ".join(facts), "middle value (smallest–largest) of the repeats; * measured, . fitted, ^ advised", ""]
+    lines += [" · ".join(facts), "median (smallest–largest) of the repeats; * measured, . fitted, ^ advised", ""]
     if not measured.costs:
         lines += ["Clients beside each other may cost more than SMs: give two loads to see what.", ""]
     return lines

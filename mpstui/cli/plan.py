@@ -128,7 +128,7 @@ def _made_from_activity(
         target = _target_given(options)
     proposal = propose(looks, options.by, device)
     if simulated not in {None, proposal.simulated}:
-        raise PlanError("the looks are of another node: either they or this one are simulated")
+        raise PlanError("the samples are of another node: either they or this node are simulated")
     if not proposal.proposed:
         return _nothing(options, proposal)
     if not options.json and options.export is None:
@@ -230,14 +230,14 @@ TENANT: Final[Thing[Tenant]] = Thing(
         Field("what", "tenant", TEXT, lambda t, v: t.what, about="As recorded.", row=Text(80, "TENANT")),
         Field("clients", "clients", INTEGER, lambda t, v: t.clients, about="At the same time, at most.",
               row=Text(20, "CLIENTS")),
-        Field("looks", "looks", INTEGER, lambda t, v: t.looks, about="In which it was there and counted.",
-              row=Text(30, "LOOKS")),
-        Field("looks_not_counted", "looks not counted", INTEGER, lambda t, v: t.missed,
+        Field("looks", "samples", INTEGER, lambda t, v: t.looks, about="In which it was there and counted.",
+              row=Text(30, "SAMPLES")),
+        Field("looks_not_counted", "samples not counted", INTEGER, lambda t, v: t.missed,
               about="In which it was there and could not be counted, or only a part of it: they are in no rate."),
-        Field("busy", "busy", INTEGER, lambda t, v: t.busy, about="Counted looks in which it launched something.",
+        Field("busy", "busy", INTEGER, lambda t, v: t.busy, about="Counted samples in which it launched something.",
               row=Text(35, "BUSY")),
         Field("launches_per_second_median", "median launches/s", NUMBER, lambda t, v: _rounded(t.rate_median),
-              null=True, about="Looks without it count as 0; null: it never was counted.",
+              null=True, about="Samples without it count as 0; null: it never was counted.",
               row=Text(40, "MEDIAN/s", lambda t, v: rate_text(t.rate_median))),
         Field("launches_per_second_max", "most launches/s", NUMBER, lambda t, v: _rounded(t.rate_max), null=True,
               row=Text(50, "MOST/s", lambda t, v: rate_text(t.rate_max))),
@@ -253,23 +253,23 @@ TENANT: Final[Thing[Tenant]] = Thing(
 
 PROPOSAL: Final[Thing[Proposal]] = Thing(
     "plan_activity",
-    "The looks that shares are proposed from. Launches are not SM time.",
+    "The samples that shares are proposed from. Launches are not SM time.",
     (
         Field("by", "by", enum(By), lambda p, v: p.by, about="Who is one tenant."),
-        Field("looks", "looks", INTEGER, lambda p, v: p.looks),
+        Field("looks", "samples", INTEGER, lambda p, v: p.looks),
         Field("first", "first", TIME, lambda p, v: p.first),
-        Field("span", "span", SECONDS, lambda p, v: round(p.span, 1), about="From the first look to the last."),
+        Field("span", "span", SECONDS, lambda p, v: round(p.span, 1), about="From the first sample to the last."),
         Field("counted", "counted", SECONDS, lambda p, v: round(p.counted, 1), about="In which launches were counted."),
         Field("tenants", "tenants", OBJECTS, lambda p, v: p.tenants, of=TENANT),
-        Field("not_counted", "not counted", INTEGER, lambda p, v: p.not_counted, about="Clients, in one look."),
-        Field("outside", "outside MPS", INTEGER, lambda p, v: p.outside, about="Processes, in one look."),
+        Field("not_counted", "not counted", INTEGER, lambda p, v: p.not_counted, about="Clients, in one sample."),
+        Field("outside", "outside MPS", INTEGER, lambda p, v: p.outside, about="Processes, in one sample."),
         Field(
             "device", "device", TEXT, lambda p, v: p.device, null=True,
-            about="UUID of whose clients these are; null: the looks do not tell.",
+            about="UUID of whose clients these are; null: the samples do not tell.",
         ),
         Field(
             "elsewhere", "on other devices", INTEGER, lambda p, v: p.elsewhere,
-            about="Clients that are left out, in one look.",
+            about="Clients that are left out, in one sample.",
         ),
         Field("notes", "notes", TEXTS, lambda p, v: p.notes),
     ),
@@ -334,7 +334,7 @@ def _looks(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> list[Loo
     if options.from_activity == "":
         looks = _look_now(options, pipe_dirs)
     elif options.seconds:
-        raise PlanError("--seconds goes with looks that are taken now: leave out the file")
+        raise PlanError("--seconds goes with samples that are taken now: leave out the file")
     elif options.from_activity == "-":
         looks = list(read_looks(_lines(sys.stdin.buffer), "standard input"))
     else:
@@ -353,8 +353,8 @@ def _of_looks(wanted: str | None, told: Sequence[str]) -> str | None:
         return None
     found = [uuid for uuid in told if uuid.startswith(wanted)]
     if len(found) != 1 or not wanted:
-        known = ", ".join(told) or "not told in the looks"
-        raise PlanError(f"--device {printable(wanted, 80)}: name a GPU of the looks by its UUID: {known}")
+        known = ", ".join(told) or "not told in the samples"
+        raise PlanError(f"--device {printable(wanted, 80)}: name a GPU of the samples by its UUID: {known}")
     return found[0]
 
 
@@ -390,7 +390,7 @@ def _look_now(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> list[
                 if options.device is None:
                     only_device(looks)  # to be told before the time is over
                 if sys.stderr.isatty():
-                    print(f"\rlooking, {max(0.0, left - _LOOK):.0f} s left ", end="", file=sys.stderr, flush=True)
+                    print(f"\rsampling, {max(0.0, left - _LOOK):.0f} s left ", end="", file=sys.stderr, flush=True)
                 if not look.seconds:
                     time.sleep(min(_LOOK, left))  # where nobody is, nothing is counted, and a look takes no time
     except api.UnusableNode as error:
@@ -410,7 +410,7 @@ def _print_basis(proposal: Proposal) -> None:
     begun = datetime.fromtimestamp(proposal.first).strftime("%Y-%m-%d %H:%M:%S")
     word = "SIMULATED " if proposal.simulated else ""
     print(
-        f"{word}{plural(proposal.looks, 'look')} from {begun} on, over {proposal.span:.0f} s,"
+        f"{word}{plural(proposal.looks, 'sample')} from {begun} on, over {proposal.span:.0f} s,"
         f" {proposal.counted:.0f} s of them counted; tenants by {proposal.by}"
         f"{'' if proposal.device is None else f', on GPU {proposal.device}'}"
     )
@@ -447,7 +447,7 @@ def _target_here(
         raise PlanError(f"{sample.error}; without it give the size: --sm-count-total 132 --memory-total 80GiB")
     if alone and len(sample.devices) > 1:
         raise PlanError(
-            "the looks do not say on which GPU each client was, and this node has several: record them anew with "
+            "the samples do not say on which GPU each client was, and this node has several: record them anew with "
             "mpstui activity --json"
         )
     binding = options.apply or options.save is not None

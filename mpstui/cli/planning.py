@@ -109,13 +109,13 @@ def _add_plan(plan: argparse.ArgumentParser) -> None:
         "--seconds",
         type=between(0.3, 600),
         metavar="S",
-        help="length of one measurement (default 1); with --from-activity, how long it looks",
+        help="length of one measurement (default 1); with --from-activity, how long mpstui samples",
     )
     measured.add_argument("--shared", action="store_true", help="in the daemon that runs, not in one of its own")
     activity = plan.add_argument_group("shares from activity: who launched how much, and held how much memory")
     activity.add_argument(
         "--from-activity", nargs="?", const="", metavar="FILE",
-        help="looks of mpstui activity --json, one a line, - standard input; without FILE it looks now (60 s)",
+        help="samples of mpstui activity --json, one per line, - for standard input; without FILE: 60 s of new ones",
     )  # fmt: skip
     activity.add_argument("--by", choices=BYS, help="who is one tenant; default: container, else user, else process")
     plan.add_argument(

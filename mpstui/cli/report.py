@@ -17,7 +17,7 @@ from mpstui.load import utilisation
 from mpstui.load.results import ExperimentResult, Plot, use_plot
 from mpstui.operations.types import ExitStatus
 
-MIDDLE: Final = "middle value (smallest–largest) of the repeats"
+MIDDLE: Final = "median (smallest–largest) of the repeats"
 OF_DEVICE: Final = "on the device: of each repeat the middle reading, without those of its first second"
 
 _LABEL: Final = 330
@@ -162,7 +162,7 @@ def _ticks(top: float) -> list[float]:
 
 
 def _bars(plot: Plot, top: float) -> str:
-    """A bar from 0 to each middle value, and a line from its smallest to its largest."""
+    """A bar from 0 to each median, and a line from its smallest to its largest."""
     ticks = _ticks(top)
     series = list(dict.fromkeys(point.series for point in plot.points))
     scale, bottom = _LONG / ticks[-1], len(plot.points) * _ROW + 4
@@ -186,7 +186,7 @@ def _bars(plot: Plot, top: float) -> str:
 
 
 def _curve(plot: Plot, top: float) -> str:
-    """The middle values over a number, and a line from the smallest to the largest at each."""
+    """The medians over a number, and a line from the smallest to the largest at each."""
     points = [(float(point.at), point.spread) for point in plot.points]
     right, up = _ticks(max(at for at, _ in points) or 1.0), _ticks(top)
     left, wide, head = 90, _LABEL + _LONG - 90, 30

@@ -38,12 +38,12 @@ class Clock:
         if minute != self._minute:
             fields = (int(minute[:4]), int(minute[5:7]), int(minute[8:10]), int(minute[11:13]), int(minute[14:16]))
             if not 1970 <= fields[0] < 9999:
-                raise ValueError("a year that no calendar of every time zone has")
+                raise ValueError("the year must be from 1970 to 9998")
             self._epoch = time.mktime((*fields, 0, 0, 0, -1))
             self._minute = minute
         seconds = float(stamp[17:])
         if not 0 <= seconds < 61:
-            raise ValueError("no seconds of a minute")
+            raise ValueError("the seconds must be at least 0 and below 61")
         self._time, self._stamp = self._epoch + seconds, stamp
         return self._time
 

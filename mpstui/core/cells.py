@@ -40,8 +40,11 @@ FAULT = ("✕ FAULT", "bad")
 FAULT_BY_LOG = ("▲ FAULT?", "warn")
 SEVERITY: Mapping[Severity, tuple[str, str]] = {"info": ("·", "dim"), "warning": ("▲", "warn"), "error": ("✕", "bad")}
 OUTDATED = "⟳"
-KEEPS_OLD = "connected before the present limits were set, and keeps the old ones"
+_BEFORE = "connected before the present limits were set, and"
+KEEPS_OLD = f"{_BEFORE} keeps the old ones"
 """What outdated limits are, of one client."""
+KEEP_OLD = f"{_BEFORE} keep the old ones"
+"""The same of several."""
 _SHORT_UUID = 12
 """Characters that tell the devices of a node apart."""
 _UUID = pattern(r"\b(?:GPU|MIG)-[0-9A-Za-z/-]+")

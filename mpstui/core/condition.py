@@ -45,7 +45,7 @@ _WORDS: Final[Mapping[Cause, _Words]] = {
     "gone": _Words(
         "stale",
         "Files of a daemon, and no daemon",
-        "Here are files such as a control daemon makes, and no daemon that serves them. A CUDA program that "
+        "The directory has files of a control daemon, but no daemon serves them. A CUDA program that "
         "starts runs without MPS, and no error says so.",
     ),
     "absent": _Words(
@@ -63,6 +63,7 @@ def meaning_of(health: Health) -> str:
 
 
 _UNASKED: Final = "whether it answers is not known yet: it has answered no question so far"
+_NOT_ALONE: Final = "End no process only because this daemon names it."
 _ASK: Final = "Ask the daemon's user, or start a new daemon in another directory."
 
 
@@ -138,13 +139,13 @@ def as_claimed(found: Condition) -> Condition:
     if found.cause == "held":
         return replace(found, remedy="Ask its user to close that session; clients still connect meanwhile.")
     if found.cause == "silent":
-        return replace(found, remedy=f"End no process on its word alone. {_ASK}")
+        return replace(found, remedy=f"{_NOT_ALONE} {_ASK}")
     pid = found.ends[0].pid
     claim = f"it answers nobody; its log says that client {pid} was told to end twice"
     return replace(
         found,
         detail=f"{claim}, and nothing proves that process {pid} here is that client or its user's",
-        remedy=f"End no process on its word alone. {_ASK}",
+        remedy=f"{_NOT_ALONE} {_ASK}",
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from mpstui.core.cells import KEEP_OLD
 from mpstui.core.condition import meaning_of
 from mpstui.core.model import Health, Problem, Severity
 from mpstui.core.text import printable
@@ -120,7 +121,7 @@ KINDS: Final[Mapping[str, Mapping[Severity, Words]]] = {
         ),
         "warning": Words(
             "server.log tells of a fatal GPU fault. The daemon itself has not said so.",
-            "End nobody for it before the daemon itself says FAULT: it is asked when its log tells of one.",
+            "End no process until the daemon itself reports FAULT; mpstui asks it.",
         ),
     },
     "bridge": {
@@ -137,7 +138,7 @@ KINDS: Final[Mapping[str, Mapping[Severity, Words]]] = {
     },
     "outdated": {
         "info": Words(
-            "Clients keep the limits that held at the time of connecting, not the present ones.",
+            f"Clients {KEEP_OLD}.",
             "Restart the clients that are to get the new limits.",
         )
     },

@@ -106,7 +106,7 @@ def debuggers(facts: Facts) -> Iterator[Finding]:
         subject, by = f"process {each.pid}", f"runs under {printable(each.debugger, 40)} (process {each.by})"
         others = sorted(clients - {each.pid})
         if each.pid in clients:
-            text = f"{by}, as a client of MPS: while it is stopped, its kernels stand on the GPU that others share"
+            text = f"{by}, as a client of MPS: while it is stopped, its kernels stay on the GPU that it shares"
             yield Finding("debuggers", "warning", subject, text, "Debug on a GPU that nobody shares.")
         elif others:
             text = f"{by}: it waits in cuInit until {client_pids(others)} have ended, and then runs without MPS"

@@ -90,7 +90,7 @@ def server_binary(facts: Facts) -> Iterator[Finding]:
     elif facts.server_binary is not None:
         text = "it is neither beside the control binary nor on PATH: the daemon can start no server"
         remedy = (
-            "Install the whole compute package of the driver; in a container, let its utility and compute parts in."
+            "Install the driver's whole compute package; in containers set NVIDIA_DRIVER_CAPABILITIES=compute,utility."
         )
         yield Finding("server_binary", "warning", "nvidia-cuda-mps-server", text, remedy)
 
@@ -253,8 +253,8 @@ def _stray(stray: Stray) -> Finding:
         text = "its directory has a name that cannot be printed, so that mpstui leaves the daemon out"
         return Finding("stray", "warning", subject, text, "Ask its user what it is for, or end it.")
     if stray.zombie:
-        text = f"it has ended and waits for its parent, process {stray.parent}, to take note"
-        remedy = "It holds no GPU. It goes when its parent does; in a container, run an init as PID 1."
+        text = f"it has ended, but its parent, process {stray.parent}, has not collected it (a zombie)"
+        remedy = "It holds no GPU and clears when its parent ends. In a container, run an init as PID 1."
         return Finding("stray", "warning", subject, text, remedy)
     text = f"no control daemon is its parent (process {stray.parent} is)"
     return Finding("stray", "error", subject, text, f"Its daemon is gone; end it: kill {stray.pid}")
@@ -287,7 +287,7 @@ def meters(facts: Facts) -> Iterator[Finding]:
         text = "NVML tells no SM activity of it: GPU-Util and NVML's memory utilisation stand there"
         remedy = ""
         if facts.dcgm is None:
-            remedy = "Where DCGM is installed: dcgm = true in the configuration has it asked."
+            remedy = "If DCGM is installed, set dcgm = true in the configuration: mpstui then asks DCGM."
         elif facts.dcgm:
             text += f"; DCGM is not asked, though the configuration has dcgm = true: {facts.dcgm}"
             remedy = "Install DCGM's dcgmi as root, or take dcgm out of the configuration."

@@ -225,8 +225,8 @@ def _past_a_limit(facts: Facts) -> Iterator[Finding]:
                     if daemon.ordinals[ordinal] not in client.device_uuids or meant == bound:
                         continue
                     text = (
-                        f"device {ordinal} is device {number} to it, by its CUDA_VISIBLE_DEVICES: it is bound by the "
-                        f"limit of device {number}, {_said(bound)}, and not by its own, {_said(meant)}"
+                        f"its CUDA_VISIBLE_DEVICES makes device {ordinal} its device {number}: the limit of device "
+                        f"{number} applies, {_said(bound)}, not the limit of device {ordinal}, {_said(meant)}"
                     )
                     remedy = "Limit it in its own environment by UUID, or give each GPU a daemon of its own."
                     yield Finding("memory_limits", "warning", f"client {client.pid}", text, remedy)

@@ -504,7 +504,8 @@ CLIENT: Final[Thing[Client]] = Thing(
         ),
         Field(
             "gpu_memory", "GPU memory", SIZES, lambda c, v: on_device(c.gpu_memory, v.device),
-            about="The device memory that it uses; in JSON by the UUID of the device.",
+            about="The device memory that it uses (GPU0 13 %: on several GPUs, how full the fullest is); "
+            "in JSON by the UUID of the device.",
             column=Column(
                 60, _MEMORY_TEXT, 80, "GPU MEM / LIMIT", "MEM/LIMIT", _memory_cell, falling=True,
                 roomy=_MEMORY_TEXT + 12, narrow=13,

@@ -357,7 +357,7 @@ def of_file(path: Path, speed: float) -> Viewer:
     player = Player(tape)
     told = [_KEPT] if is_a_screens(tape) else []
     if is_anothers(tape.uid, os.geteuid()):
-        told.insert(0, f"The file is of {user_name(tape.uid)}, and what it shows is that user's word.")
+        told.insert(0, f"This file belongs to {user_name(tape.uid)}: it shows what {user_name(tape.uid)} wrote.")
     if player.at(player.span[0]) is None:
         tape.close()
         why = player.trouble or "it ends before anything of the node was read"

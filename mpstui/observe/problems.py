@@ -13,6 +13,7 @@ from mpstui.control.grammar import ELSEWHERE
 from mpstui.core import condition
 from mpstui.core.activity import FULLY_WATCHED
 from mpstui.core.blast import bridges
+from mpstui.core.cells import KEEP_OLD, KEEPS_OLD
 from mpstui.core.faults import caveat_text, not_said
 from mpstui.core.limits import in_doubt, inherited_memory, own_percentage, own_priority
 from mpstui.core.model import (
@@ -638,13 +639,11 @@ def _of_server(server: Server, daemon: Daemon) -> Iterable[Problem]:
             unsaid = not_said(daemon, fault)
             text = f"server.log tells of a{text[1:]} {unsaid[0].upper()}{unsaid[1:]}."
             remedy = KINDS["fault"]["warning"].remedy
-            if daemon.by_logs:
-                remedy = "End nobody for it on the log's word alone."
-            elif fault.doubt:
-                remedy = "End nobody for it on that word alone."
+            if daemon.by_logs or fault.doubt:
+                remedy = "End no process because of the log alone."
             elif (why := daemon.lacking("get_server_status")) is not None:
                 remedy = (
-                    f"End nobody for it on the log's word alone: get_server_status, which would confirm it, is {why}."
+                    f"End no process because of the log alone: get_server_status, which would confirm it, is {why}."
                 )
         yield problem("error" if not fault or fault.confirmed else "warning", "fault", subject, text, remedy)
     # Whose contexts are gone computes no more.
@@ -671,8 +670,8 @@ def _of_server(server: Server, daemon: Daemon) -> Iterable[Problem]:
             )
     outdated = [client for client in server.clients if client.outdated_limits]
     if outdated:
-        who = f"{len(outdated)} clients keep" if len(outdated) > 1 else f"Client {outdated[0].pid} keeps"
-        text = f"{who} the limits that held at the time of connecting, not the present ones."
+        several = len(outdated) > 1
+        text = f"{len(outdated)} clients {KEEP_OLD}." if several else f"Client {outdated[0].pid} {KEEPS_OLD}."
         yield problem("info", "outdated", subject, text)
 
 

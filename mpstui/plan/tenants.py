@@ -38,7 +38,7 @@ _LEAST_LOOK: Final = 0.01
 _LONGEST_LOOK: Final = 86400.0
 """Seconds of one look; beyond these a rate is no number to divide by, or comes to nothing."""
 _NOT_IN_NAMES: Final = pattern(r"[^A-Za-z0-9._-]+")
-NO_LOOK: Final = "there is no look in it: record some with mpstui activity --json >> FILE"
+NO_LOOK: Final = "it has no sample: record some with mpstui activity --json >> FILE"
 _REMEDY: Final = "it must be one line of mpstui activity --json"
 
 
@@ -175,17 +175,17 @@ class Proposal:
         if never := [tenant.what for tenant in self.tenants if not tenant.looks]:
             found.append(f"Never counted, and so left without a share: {_some(never)}.")
         if missed := [
-            f"{tenant.what} was counted in {tenant.looks} of {tenant.looks + tenant.missed} looks"
+            f"{tenant.what} was counted in {tenant.looks} of {tenant.looks + tenant.missed} samples"
             for tenant in self.tenants
             if tenant.looks and tenant.missed
         ]:
-            found.append(f"{_some(missed)}: the rates leave out looks in which it was not counted.")
+            found.append(f"{_some(missed)}: the rates leave out samples in which it was not counted.")
         if self.outside:
             found.append(f"{plural(self.outside, 'process')} computed without MPS: no share reaches them.")
         if any(tenant.clients > 1 for tenant in self.proposed):
             found.append("A tenant's share is divided among as many clients as it had at the same time.")
         if self.daemons > 1:
-            found.append(f"The looks have clients of {self.daemons} daemons: --pipe-dir chooses one.")
+            found.append(f"The samples have clients of {self.daemons} daemons: --pipe-dir chooses one.")
         if any(share.memory is None for share in self.shares):
             found.append("The memory of some was not told, so that no memory limit is proposed.")
         return tuple(found)
@@ -307,7 +307,7 @@ def only_device(looks: Iterable[Look]) -> str | None:
     """None where the looks do not tell. Raises PlanError where they have clients on several."""
     told = devices_in(looks)
     if len(told) > 1:
-        raise PlanError(f"the looks have clients on {len(told)} GPUs, and a plan is for one: --device {told[0]}")
+        raise PlanError(f"the samples have clients on {len(told)} GPUs, and a plan is for one: --device {told[0]}")
     return told[0] if told else None
 
 
@@ -321,7 +321,7 @@ def propose(looks: Sequence[Look], by: By | None = None, device: str | None = No
     if told and device not in told:
         there = ", ".join(told)
         raise PlanError(
-            f"no client was on GPU {device} in the looks, but on {there}: for another GPU give its size, "
+            f"no client was on GPU {device} in the samples, but on {there}: for another GPU give its size, "
             "--sm-count-total"
         )
     if not told:
@@ -335,23 +335,23 @@ def propose(looks: Sequence[Look], by: By | None = None, device: str | None = No
     if not looks:
         raise PlanError(NO_LOOK)
     if len({look.simulated for look in looks}) > 1:
-        raise PlanError("some looks are of a simulated node and some of a real one: take them apart")
+        raise PlanError("some samples are of a simulated node and some of a real one: put them into two files")
     looks = sorted(looks, key=lambda look: look.time)
     seen = [client for look in looks for client in look.clients]
     by = by or _usual(seen)
     first, last = looks[0].time, looks[-1].time + looks[-1].seconds
     whole = ""
     if len(looks) < LEAST_LOOKS or last - first < LEAST_SECONDS:
-        span = f"{plural(len(looks), 'look')} in {last - first:.0f} s say too little"
-        whole = f"{span}: {LEAST_LOOKS} over {LEAST_SECONDS:.0f} s are the least, an hour of usual work is better"
+        span = f"{plural(len(looks), 'sample')} in {last - first:.0f} s: not enough"
+        whole = f"{span}; record at least {LEAST_LOOKS} over {LEAST_SECONDS:.0f} s, better an hour of usual work"
     names = dict.fromkeys(_whose(client, by) for client in seen)
     tenants = [_tenant(what, looks, by) for what in names]
     tenants.sort(key=lambda tenant: (-(tenant.rate_median or 0), -(tenant.rate_max or 0), tenant.what))
     if not tenants:  # however long the looks are
-        whole = "no client of MPS is in the looks"
+        whole = "no client of MPS is in the samples"
     elif not whole and not any(not tenant.too_little for tenant in tenants):
         counted = any(tenant.looks for tenant in tenants)
-        whole = "nobody launched enough for a share" if counted else "no client of MPS could be counted in the looks"
+        whole = "nobody launched enough for a share" if counted else "no client of MPS could be counted in the samples"
     return Proposal(
         by,
         len(looks),
@@ -416,9 +416,9 @@ def _tenant(what: str, looks: Sequence[Look], by: By) -> Tenant:
         too_little = "could not be counted"
         rates = []
     elif not busy:
-        too_little = f"launched nothing in {plural(there, 'look')}{unknown}"
+        too_little = f"launched nothing in {plural(there, 'sample')}{unknown}"
     elif busy < LEAST_BUSY:
-        too_little = f"launched something in {busy} of {len(looks)} looks{unknown}: {LEAST_BUSY} are needed"
+        too_little = f"launched something in {busy} of {len(looks)} samples{unknown}: {LEAST_BUSY} are needed"
     middle = int(statistics.median(memory)) if memory else None
     most_memory = max(memory, default=None)
     rate = statistics.median(rates) if rates else None

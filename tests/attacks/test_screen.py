@@ -105,7 +105,7 @@ def test_a_silent_daemon_of_a_strangers_accuses_in_vain(
         logs.terminate(60)
         terminal.key("r")
         says(terminal, "BLOCKED", f"client {victim.pid} was told to end twice", f"u ends nobody: {why}")
-        says(terminal, "End no process on its word alone")
+        says(terminal, "End no process only because this daemon names it")
         assert f"ends process {victim.pid}" not in read(terminal)
         for key in ("u", "K", "t"):
             press(terminal, key, lambda said=_REFUSED[key]: all(words in read(terminal) for words in said))

@@ -96,7 +96,7 @@ def test_a_directory_that_a_stranger_can_exchange_speaks_for_nobody(stranger: St
             as_root.end()
         assert done.returncode == 6, done.stderr
         assert lives(victim)
-        assert "nobody's processes are ended on this daemon's word" in done.stderr
+        assert "mpstui ends no process for this daemon" in done.stderr
 
 
 def test_the_word_of_the_daemon_whose_client_it_is_comes_before_a_strangers(

@@ -81,7 +81,7 @@ def test_a_file_of_pids(batch: tuple[SimNode, list[SimClient]], mpstui: Mpstui, 
     told = mpstui("terminate", "--pid-file", file, "--kill", "--yes", "--pipe-dir", node.pipe_dir)
     assert (told.status, "no client is in the file" in told.out) == (0, True), told
     assert f"{clients[4].pid} " in told.out
-    assert "began after the file was written" in told.out
+    assert "started after the file was written" in told.out
     os.utime(file)
     told = mpstui("terminate", "--pid-file", file, "--kill", "--yes", "--pipe-dir", node.pipe_dir)
     assert told.status == 0, told

@@ -123,12 +123,12 @@ def test_shares_from_activity(mpstui: Run, tmp_path: Path) -> None:
     assert [(c["name"], c["active_thread_percentage"]) for c in made["clients"]] == [("alice", 75.0), ("carol", 25.0)]
     assert made["clients"][1]["pinned_mem_limit"] == 3.75 * (1 << 30)
     assert (made["activity"]["looks"], made["activity"]["span"], made["activity"]["counted"]) == (6, 52.0, 12.0)
-    assert made["activity"]["tenants"][2]["too_little"] == "launched nothing in 6 looks"
+    assert made["activity"]["tenants"][2]["too_little"] == "launched nothing in 6 samples"
     status, out, _ = mpstui("plan", "--from-activity", path, *SIZE)
     assert status == 0
     Draft202012Validator(schema_of("plan")).validate(made)
     for words in (
-        "6 looks from",
+        "6 samples from",
         "tenants by user",
         "Launches are not SM time",
         "bob: no share is proposed",
@@ -138,7 +138,7 @@ def test_shares_from_activity(mpstui: Run, tmp_path: Path) -> None:
     status, out, _ = mpstui("plan", "--from-activity", path, *SIZE, "--export", "shell", "--share", "carol")
     assert "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25" in out
     status, out, err = mpstui("plan", "--from-activity", activity(tmp_path, 1.0), *SIZE)
-    assert (status, "say too little" in err, "LIMIT" in out) == (1, True, False)
+    assert (status, ": not enough; record at least 5" in err, "LIMIT" in out) == (1, True, False)
 
 
 def test_activity_of_several_devices_is_for_one_at_a_time(mpstui: Run, tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_activity_of_several_devices_is_for_one_at_a_time(mpstui: Run, tmp_path:
     Draft202012Validator(schema_of("plan")).validate(json.loads(out))
     for wanted in ("GPU-", "GPU-c", "", "1", "\x1b[2J"):
         status, out, err = mpstui(*plan, tmp_path / "hour.ndjson", *SIZE, "--device", wanted)
-        assert (status, out, "name a GPU of the looks by its UUID: GPU-a1, GPU-b1" in err) == (2, "", True)
+        assert (status, out, "name a GPU of the samples by its UUID: GPU-a1, GPU-b1" in err) == (2, "", True)
     # Looks of before, which do not say where a client was: not on a node that has several.
     status, out, err = mpstui(*plan, activity(tmp_path), "--demo")
     assert (status, out, "do not say on which GPU each client was" in err) == (2, "", True)
@@ -158,12 +158,12 @@ def test_activity_of_several_devices_is_for_one_at_a_time(mpstui: Run, tmp_path:
     # Nobody is on no GPU: what is missing are clients, whatever the node has, and however short it was.
     whole = tmp_path / "hour.ndjson"
     status, out, err = mpstui(*plan, whole, *SIZE, "--pipe-dir", "/run/none")
-    assert (status, "in the looks; --pipe-dir leaves out those of /run/mps\n" in err) == (1, True)
+    assert (status, "in the samples; --pipe-dir leaves out those of /run/mps\n" in err) == (1, True)
     for kept, words in ((6, ("--device", "0")), (1, ())):
         looks = [json.loads(line) | {"processes": [], "seconds": 0} for line in whole.read_text().splitlines()]
         whole.write_text("\n".join(json.dumps(look) for look in looks[:kept]))
         status, out, err = mpstui(*plan, whole, "--demo", *words)
-        why = "no share is proposed: no client of MPS is in the looks\n"
+        why = "no share is proposed: no client of MPS is in the samples\n"
         assert (status, why in err, "On which GPU" in out) == (1, True, False), err
 
 
@@ -181,7 +181,7 @@ def test_looking_ends_where_nobody_is(mpstui: Run, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("mpstui.api.open", lambda _dirs: contextlib.nullcontext(node))
     monkeypatch.setattr("mpstui.cli.plan.time", SimpleNamespace(sleep=waited.append))
     status, _, err = mpstui("plan", "--from-activity", "--seconds", 9, *SIZE)
-    assert (status, "no client of MPS is in the looks" in err, waited) == (1, True, [2, 2, 2, 2])
+    assert (status, "no client of MPS is in the samples" in err, waited) == (1, True, [2, 2, 2, 2])
     daemons = 0
     taken.clear()
     status, _, err = mpstui("plan", "--from-activity", "--seconds", 9, *SIZE)
@@ -208,7 +208,7 @@ def test_looks_that_cannot_be_read(mpstui: Run, tmp_path: Path) -> None:
     assert "No such file" in mpstui("plan", "--from-activity", tmp_path / "none", *SIZE)[2]
     assert "line 1: it is longer" in mpstui("plan", "--from-activity", "/dev/zero", *SIZE)[2]
     # Before anything of this node is asked, which may have several GPUs.
-    assert "there is no look in it" in mpstui("plan", "--from-activity", "/dev/null")[2]
+    assert "it has no sample" in mpstui("plan", "--from-activity", "/dev/null")[2]
     assert "--by goes with" in mpstui("plan", "--by", "user", "--clients", 2, *SIZE)[2]
 
 

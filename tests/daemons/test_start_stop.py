@@ -359,7 +359,7 @@ async def test_force_ends_no_process_on_the_word_of_a_directory_that_anybody_can
     result = await stop(daemon_of(started), control, audit, force=True, speaker=lambda _: nobody)
     assert result.status is ExitStatus.REFUSED_BY_SAFETY_RULE
     assert "the process lives" in result.message
-    assert "nobody's processes are ended on this daemon's word: its sockets belong to mallory" in result.message
+    assert "mpstui ends no process for this daemon: its sockets belong to mallory" in result.message
     assert process_key(started.pid or 0) == daemon_of(started).key, "it lives"
 
 

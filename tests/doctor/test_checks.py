@@ -338,7 +338,7 @@ def test_a_limit_that_binds_a_client_on_another_device_than_was_meant(visible, e
     assert verdicts(sharing.memory_limits, given) == expected
     if expected == ["warning"]:
         (finding,) = sharing.memory_limits(given)
-        assert "bound by the limit of device 0, 4.0 GiB, and not by its own, 5.0 GiB" in finding.evidence
+        assert "the limit of device 0 applies, 4.0 GiB, not the limit of device 1, 5.0 GiB" in finding.evidence
 
 
 def test_a_clients_words_are_shown_as_text():

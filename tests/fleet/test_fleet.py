@@ -548,7 +548,7 @@ def test_a_problem_from_prometheus_has_the_words_that_the_program_has() -> None:
     fault, claimed, unknown, outdated, pending = node.problems
     assert fault.text == "A fatal GPU fault; new clients are refused until the last client hit has ended. (2 of them)"
     assert fault.remedy == "End the clients hit by it: their work is lost already."
-    assert claimed.remedy.startswith("End nobody")
+    assert claimed.remedy.startswith("End no process until the daemon itself")
     assert outdated.remedy == "Restart the clients that are to get the new limits."
     assert pending.text
     assert "“new\\x1b”" in unknown.text

@@ -215,7 +215,7 @@ def test_a_recording_begins_with_what_is_to_be_seen() -> None:
 def test_of_another_users_recording_it_is_said_whose_word_it_is(tmp_path: Path) -> None:
     recording = Path(__file__).parents[2] / "docs" / "recordings" / "fault.mps"
     theirs = Path(shutil.copy(recording, tmp_path / "theirs.mps"))
-    for uid, said in ((64101, "The file is of UID 64101, and what it shows is that user's word."), (0, None)):
+    for uid, said in ((64101, "This file belongs to UID 64101: it shows what UID 64101 wrote."), (0, None)):
         os.chown(theirs, uid, -1)
         assert asyncio.run(of_file(theirs, 1.0).prime()).past.note == said
 

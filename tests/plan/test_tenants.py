@@ -49,7 +49,7 @@ def test_weights_follow_the_median_and_memory_the_largest_client() -> None:
         ("alice-2", 150.0, 7.5 * GIB),
     ]
     assert found.notes[0].startswith("Launches are not SM time")
-    assert found.notes[2].startswith("bob was counted in 4 of 5 looks: the rates leave out")
+    assert found.notes[2].startswith("bob was counted in 4 of 5 samples: the rates leave out")
 
 
 def test_who_is_idle_seldom_or_never_counted_gets_no_share() -> None:
@@ -57,9 +57,9 @@ def test_who_is_idle_seldom_or_never_counted_gets_no_share() -> None:
     rows[0].append(process(4, 5, user="seldom"))
     found = {tenant.what: tenant for tenant in propose(looks(*rows)).tenants}
     assert [tenant.what for tenant in found.values() if not tenant.too_little] == ["alice"]
-    assert found["idle"].too_little == "launched nothing in 6 looks"
+    assert found["idle"].too_little == "launched nothing in 6 samples"
     assert found["apart"].too_little == "could not be counted"
-    assert "1 of 6 looks" in found["seldom"].too_little
+    assert "1 of 6 samples" in found["seldom"].too_little
     assert (found["apart"].rate_median, found["apart"].rate_max, found["apart"].missed) == (None, None, 6)
     # One that works in bursts has a median of 0, and is not idle.
     bursts = propose(looks(*[[process(1, 100), process(2, 300 * (n % 2), user="bursts")] for n in range(7)]))
@@ -81,21 +81,21 @@ def test_a_look_that_did_not_count_a_tenant_or_all_of_it_is_no_look_at_an_idle_o
     assert [share for share in whole.shares if share.name != "bob"] == list(found.shares)
     said = " ".join(found.notes)
     assert "Never counted, and so left without a share: bob." in said
-    assert "carol was counted in 7 of 20 looks" in said
+    assert "carol was counted in 7 of 20 samples" in said
     # Absent is 0 launches, and never counted is not: what was there and never counted has no rate.
     never = propose(looks(*[[process(1, 9)], [process(1, 9), process(2, None, user="bob")]] * 3)).tenants[1]
     assert (never.what, never.rate_median, never.rate_max) == ("bob", None, None)
     # Where a part of it is missing in each look there is no rate of it either.
     part = [[process(1, 9), process(2, 900, user="bob"), process(3, None, user="bob")]] * 6
     assert [share.name for share in propose(looks(*part)).shares] == ["alice"]
-    assert propose(looks(*[[process(1, None)]] * 6)).too_little == "no client of MPS could be counted in the looks"
+    assert propose(looks(*[[process(1, None)]] * 6)).too_little == "no client of MPS could be counted in the samples"
 
 
 @pytest.mark.parametrize(
     ("each", "why"),
     [
-        ([[process(1, 9)]] * 3, "3 looks in 22 s say too little"),
-        ([[process(1, 9)]], "1 look in 2 s say too little"),
+        ([[process(1, 9)]] * 3, "3 samples in 22 s: not enough"),
+        ([[process(1, 9)]], "1 sample in 2 s: not enough"),
         ([[process(1, 0)]] * 6, "nobody launched enough"),
         ([[]] * 6, "no client of MPS"),
         ([[process(1, 9, daemon=None)]] * 6, "no client of MPS"),
@@ -124,7 +124,7 @@ def test_who_is_a_tenant() -> None:
     mixed = [look_of(look(0)), look_of(look(1, source="simulated"))]
     with pytest.raises(PlanError, match="simulated"):
         propose(mixed)
-    with pytest.raises(PlanError, match="no look"):
+    with pytest.raises(PlanError, match="no sample"):
         propose([])
 
 
@@ -197,7 +197,7 @@ def test_clients_of_several_devices_are_not_mixed() -> None:
     said = " ".join(found.notes)
     assert "2 clients on other GPUs, or on one that is not told, left out." in said
     assert "1 client worked on several GPUs: launches are those on all of them" in said
-    with pytest.raises(PlanError, match="no client was on GPU GPU-c in the looks, but on GPU-a, GPU-b"):
+    with pytest.raises(PlanError, match="no client was on GPU GPU-c in the samples, but on GPU-a, GPU-b"):
         propose(seen, device="GPU-c")
     told = looks(*[[process(3, 100, **both, gpu_memory_by_device={"GPU-a": GIB, "GPU-b": 3 * GIB})]] * 5)
     assert [propose(told, device=uuid).tenants[0].largest for uuid in ("GPU-a", "GPU-b")] == [GIB, 3 * GIB]

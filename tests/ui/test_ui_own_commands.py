@@ -226,9 +226,9 @@ def test_a_number_that_is_another_process_now_is_not_given_away() -> None:
     here = Filled("/bin/true", ("true",), "", (own.key,), mine)
     assert stopped_by(here) is None
     reused = here._replace(processes=(ProcessKey(own.key.pid, own.key.start_ticks + 1),))
-    assert "is not there" in str(stopped_by(reused))
+    assert "has ended" in str(stopped_by(reused))
     claimed = here._replace(speaker=Speaker(64101, "mallory's daemon"))
-    assert "mallory's daemon is trusted for that user's alone" in str(stopped_by(claimed))
+    assert "mallory's daemon is trusted for its user only" in str(stopped_by(claimed))
     assert stopped_by(claimed._replace(speaker=None)) is None, "one that is marked safe"
 
 
@@ -271,7 +271,7 @@ async def test_output_status_and_bounds() -> None:
     assert "more than 50000 bytes" in ended.words
     assert sum(map(len, lines)) <= 50_000
     ended, _ = await ran("import time; time.sleep(600)", seconds=0.3)
-    assert "not at its end after 0.3 s" in ended.words
+    assert "stopped: it ran longer than 0.3 s" in ended.words
     gone = await run(Filled("/nowhere/tool", ("tool",), "", ()), 1, lambda _: None)
     assert "could not be started" in gone.words
 
@@ -464,7 +464,7 @@ async def test_a_key_asks_runs_shows_and_leaves_audit_lines(tmp_path: Path, monk
         await until(pilot, lambda: "of a pid" in text_of(app))
         app.screen.query_one("#apply", Button).press()
         await until(pilot, lambda: "nothing was run" in text_of(app))
-        assert "process 4011 is not there" in text_of(app)
+        assert "process 4011 has ended" in text_of(app)
         await pilot.press("escape", "f12")
         await until(pilot, lambda: any("it needs a terminal" in n.message for n in app._notifications))
         await pilot.press("question_mark")

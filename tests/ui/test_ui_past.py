@@ -269,7 +269,7 @@ async def test_what_logs_alone_tell_names_them_and_agrees_with_itself(tmp_path) 
         assert "GPU ?" not in text_of(app)
         await pilot.press("escape", "D")
         remedies = {each.code: each.remedy for each in then(fault).problems}
-        assert remedies["fault"] == "On that node, if it is still so: end nobody for it on the log's word alone."
+        assert remedies["fault"] == "On that node, if it is still so: end no process because of the log alone."
         assert "clears by itself" not in text_of(app)
         await pilot.press("escape", "W")
         assert "Logs do not tell which processes compute without MPS" in text_of(app)

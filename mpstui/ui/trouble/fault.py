@@ -263,7 +263,7 @@ class FaultScreen(ListScreen):
                 text = "On such a word nothing is offered"
             elif self.daemon is not None and self.daemon.by_logs:
                 text = "A log alone proves no fault, so nothing is offered"
-            yield Para(f"{text}: end nobody for it.", "text", "▸")
+            yield Para(f"{text}: end no process because of it.", "text", "▸")
             return
         note = self._note(report)
         to = owner(note.user, note.uid) if note else UNKNOWN
