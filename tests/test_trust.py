@@ -57,7 +57,7 @@ def test_why_it_does_not_is_said() -> None:
     assert "mpstui ends no process for this daemon: whose daemon it is has not been looked at" in why_not(
         NOBODY, 7, "bob"
     )
-    assert why_not(ALICE, 7, "bob") == ("process 7 belongs to bob, but alice's daemon is trusted for its user only")
+    assert why_not(ALICE, 7, "bob") == ("process 7 belongs to bob; alice's daemon is trusted for its user only")
 
 
 @pytest.mark.parametrize(

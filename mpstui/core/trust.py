@@ -83,7 +83,7 @@ def why_not(speaker: Speaker, pid: int, owner: str) -> str:
     """Why a process of ``owner`` is not ended on this daemon's word, as a clause."""
     if speaker.uid is None:
         return f"process {pid} belongs to {owner}; mpstui ends no process for this daemon: {speaker.why}"
-    return f"process {pid} belongs to {owner}, but {speaker.why} is trusted for its user only"
+    return f"process {pid} belongs to {owner}; {speaker.why} is trusted for its user only"
 
 
 class Heard(Protocol):

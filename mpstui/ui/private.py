@@ -11,7 +11,7 @@ import importlib
 import inspect
 import termios
 import tty
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -29,6 +29,7 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.strip import Strip
 from textual.timer import Timer
+from textual.widgets import OptionList
 
 from mpstui.ui.rawinput import Piece
 
@@ -61,6 +62,12 @@ def forget_widths() -> None:
     told = getattr(_widths, "cache_info", None)
     if told is not None and told().currsize > _WIDTHS:
         _widths.cache_clear()
+
+
+def begins(options: OptionList, entry: int | None, line: int) -> bool:
+    """Whether that line of the list is the first one of this entry; never, where that cannot be seen."""
+    lines = getattr(options, "_lines", None)
+    return isinstance(lines, Sequence) and entry is not None and list(lines[line : line + 1]) == [(entry, 0)]
 
 
 def leaving(app: App[Any]) -> bool:

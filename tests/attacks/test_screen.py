@@ -101,7 +101,7 @@ def test_a_silent_daemon_of_a_strangers_accuses_in_vain(
         if deaf_from == "later":  # whose process it is has been seen by then
             says(terminal, "⁴Clients 1", f"client {victim.pid} ({name}) connected")
             stranger.run("touch", pipe_dir / "deaf")
-            why = f"process {victim.pid} belongs to {name}, and a daemon of UID {stranger.uid} is trusted for"
+            why = f"process {victim.pid} belongs to {name}; a daemon of UID {stranger.uid} is trusted for"
         logs.terminate(60)
         terminal.key("r")
         says(terminal, "BLOCKED", f"client {victim.pid} was told to end twice", f"u ends nobody: {why}")

@@ -164,7 +164,7 @@ def test_at_a_terminal_whoever_types_pid_and_owner_may(stranger: Stranger, bysta
     with asked(victim.pid, stranger.home / "p") as terminal:
         text = " ".join(terminal.text.split())
         assert (
-            f"process {victim.pid} belongs to UID {bystander.uid}, and a daemon of UID {stranger.uid} is trusted for"
+            f"process {victim.pid} belongs to UID {bystander.uid}; a daemon of UID {stranger.uid} is trusted for"
             in text
         )
         assert "what it says of this one is not true" in text

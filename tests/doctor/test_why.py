@@ -246,9 +246,10 @@ def test_who_lies_of_others_is_not_believed_of_his_own_and_a_logs_fault_is_none(
         server = Server(ProcessKey(60), status="ACTIVE", clients=named)
         assert told(daemon={**alices, "servers": (server,)}).is_client is (roots not in named)
     server = Server(ProcessKey(60), status="FAULT", clients=(client,))
-    for fault, certainty in ((None, "sure"), (ServerFault(1.0, (), (client.key,), confirmed=False), "possible")):
+    claimed = ServerFault(1.0, (), (client.key,), confirmed=False)
+    for fault, told_as in ((None, ("fault", "sure")), (claimed, ("fault_claimed", "possible"))):
         found = told(daemon={"servers": (replace(server, fault=fault),)})
-        assert [(reason.code, reason.certainty) for reason in found.reasons] == [("fault", certainty)]
+        assert [(reason.code, reason.certainty) for reason in found.reasons] == [told_as]
 
 
 def test_a_client_is_one() -> None:

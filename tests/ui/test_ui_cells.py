@@ -303,7 +303,8 @@ def test_what_is_short_takes_the_room_that_a_long_entry_has_left() -> None:
 def test_what_a_column_is_said_to_be_is_one_sentence_without_json() -> None:
     told = {each.id: each.brief for each in possible_columns(CLIENT)}
     assert told["pid"] == "Its process ID"
-    assert told["gpu_memory"] == "The device memory that it uses"
+    fullest = "(GPU0 13 %: on several GPUs, how full the fullest is)"
+    assert told["gpu_memory"] == f"The device memory that it uses {fullest}"
     assert [name for name, text in told.items() if not text or "JSON" in text or "null" in text] == []
 
 

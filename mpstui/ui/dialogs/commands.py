@@ -27,6 +27,7 @@ from mpstui.ui.dialogs.command_words import Typed, commands, views
 from mpstui.ui.dialogs.help import NOT_HERE
 from mpstui.ui.keys import ACTION_PREFIX, written
 from mpstui.ui.lines import StyledScreen, pointed
+from mpstui.ui.private import begins
 
 _BEGINS, _NAMED, _DESCRIBED = 1.0, 0.8, 0.01
 _LONG = 4
@@ -119,8 +120,7 @@ class Entries(CommandList, can_focus=False):
 
     def render_line(self, y: int) -> Strip:
         strip, line = super().render_line(y), self.scroll_offset.y + y
-        taken = self.highlighted is not None and self._lines[line : line + 1] == [(self.highlighted, 0)]
-        return pointed(strip) if taken else strip
+        return pointed(strip) if begins(self, self.highlighted, line) else strip
 
 
 class Palette(CommandPalette):
