@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import stat
 import subprocess
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from folders import daemons_below
 
 from mpstui.control.drivers import DRIVERS
 from mpstui.sim.marker import control_binary
@@ -108,6 +111,9 @@ def place(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Place]:
     made = Place(tmp_path, request.param)
     yield made
     made.call(data=b"quit -t 0\n")
+    for daemon in daemons_below(tmp_path):  # one whose server never gets ready waits for it
+        with suppress(ProcessLookupError):
+            os.kill(daemon.key.pid, signal.SIGKILL)
 
 
 def story(log: str) -> list[str]:
