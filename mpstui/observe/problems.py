@@ -162,7 +162,7 @@ def _another(uid: int | None, other: int | None) -> bool:
 
 
 def outside_pids(sample: NvmlSample | None, states: Iterable[DaemonState]) -> set[int]:
-    """Processes that NVML lists as computing and not as clients of MPS, and that no log knows as a client."""
+    """Processes that NVML lists as computing and not as clients of MPS, and that none of these daemons names."""
     if sample is None:
         return set()
     known: set[int] = set()
@@ -186,7 +186,7 @@ def outside_clients(
         return ()
     for pid in sorted(pids):
         known = facts.get(pid)
-        if known is None or _SERVER_PROGRAM in (known.command or ""):
+        if known is None or os.path.basename((known.command or "").split(" ", 1)[0]) == _SERVER_PROGRAM:
             continue
         memory = {uuid: listing[pid] for uuid, listing in sample.processes.items() if pid in listing}
         beside = [daemon for daemon in running if memory.keys() & set(daemon.ordinals.values())]

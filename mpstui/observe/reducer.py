@@ -571,7 +571,7 @@ class NodeState:
 
     def _outside_pids(self) -> frozenset[int]:
         of = self._listings, tuple(watched.known[:2] for watched in self.watched.values())
-        return self._outside.get(of, lambda: frozenset(outside_pids(self._sample, self._our_states())))
+        return self._outside.get(of, lambda: frozenset(outside_pids(self._sample, self._believed_states())))
 
     def resting(self, shown: Path) -> frozenset[int]:
         """Clients of other daemons than this one, of whom the logs tell whatever matters but their share of a CPU."""
@@ -734,10 +734,13 @@ class NodeState:
     def _states(self) -> list[DaemonState]:
         return [watched.state for watched in self.watched.values()]
 
-    def _our_states(self) -> list[DaemonState]:
-        """Of the daemons whose PIDs may be ours."""
-        found = self.watched.values()
-        return [watched.state for watched in found if watched.place is None or watched.place.pids_are_ours is not False]
+    def _believed_states(self) -> list[DaemonState]:
+        """Of the daemons whose PIDs may be ours. Another user's names whom he likes: that hides nobody."""
+        return [watched.state for watched in self.watched.values() if self._is_believed(watched)]
+
+    def _is_believed(self, watched: Watched) -> bool:
+        place = watched.place
+        return place is None or (place.pids_are_ours is not False and whose_word(place, self._euid) is None)
 
     def _tell(self, pipe_dir: Path, event: Event, origin: Origin, now: float | None) -> None:
         self._events.add(event if event.pipe_dir == pipe_dir else event._replace(pipe_dir=pipe_dir), origin, now)

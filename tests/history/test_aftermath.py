@@ -13,12 +13,13 @@ from mpstui.control.wire import DeviceQuery, Membership, QueriedDevice
 from mpstui.core.blast import blast_of, blast_radius, bridges, groups
 from mpstui.core.cells import status_mark
 from mpstui.core.faults import fault_reports
-from mpstui.core.model import Client, Context, Daemon, Device, ProcessKey, Server, SessionHolder
+from mpstui.core.model import Client, Context, Daemon, Device, Event, ProcessKey, Server, SessionHolder
 from mpstui.core.trust import Speaker
 from mpstui.fields import LIMIT, View, limits_of, table
 from mpstui.observe.discovery import Place
 from mpstui.observe.problems import find_problems
 from mpstui.observe.sources import NvmlSample
+from mpstui.observe.state import ClientRecord, DaemonState, ServerRecord
 from mpstui.system.procfs import ProcessFacts
 from tests.observe.replay import DATA, PIPE, at, events, fold, lines, running, shot
 
@@ -323,10 +324,16 @@ def test_another_users_daemon_that_keeps_silent_hides_no_contexts_of_roots():
         assert (device.context_daemons > 1) is (whose == 64101), "how many it may have is not known"
 
 
-def outside(environment, start_time=200.0, uid=0, known=True, daemon_uid=0, **place):
-    """A node with one process on its device that is no client of MPS."""
+def outside(
+    environment, start_time=200.0, uid=0, known=True, daemon_uid=0, command="./cuda", beside=None, says=None, **place
+):
+    """A node with one process on its device that is no client of MPS. ``beside``: another place, whose daemon
+    ``says`` so much."""
     node = fold("21:28:37", **FAULTS)
-    node.set_places([running()._replace(start_time=100.0, uid=daemon_uid, **place)])
+    places = [running()._replace(start_time=100.0, uid=daemon_uid, **place)]
+    node.set_places([*places, *([] if beside is None else [beside])])
+    if beside is not None:
+        node.watch(beside.pipe_dir).state = says
     query = DeviceQuery((QueriedDevice(0, "0000:00.06.00", UUID, "H100", "N/A"),), {})
     node.fold_membership(PIPE, Membership(at("21:28:37"), (453,), {453: "ACTIVE"}, {}, {}, (), query), at("21:28:37"))
     clients = {882: 1 << 20}
@@ -335,7 +342,7 @@ def outside(environment, start_time=200.0, uid=0, known=True, daemon_uid=0, **pl
             1.0, devices=(Device(UUID),), mps_clients={UUID: clients}, processes={UUID: {**clients, 453: 1, 77: 5}}
         )
     )
-    facts = {77: ProcessFacts(ProcessKey(77, 9), start_time, uid, "eve", "./cuda", environment=environment)}
+    facts = {77: ProcessFacts(ProcessKey(77, 9), start_time, uid, "eve", command, environment=environment)}
     facts[453] = ProcessFacts(ProcessKey(453, 2), vouched=True, command="nvidia-cuda-mps-server")
     node.set_facts(node.pids(), facts if known else {}, at("21:28:37"))
     return shot(node, "21:28:38")[0]
@@ -374,6 +381,28 @@ def test_that_a_strangers_daemon_serves_the_device_is_the_strangers_word():
         assert (process.reason, process.detail) == ("uid", "it belongs to eve, and the daemon serves UID 60001")
         assert "outside" not in {problem.code for problem in snapshot.problems}
     assert outside({}, uid=60_001, daemon_uid=60_001).outside[0].reason == "pipe_dir"
+
+
+@pytest.mark.parametrize("whose", [0, 60_001])
+@pytest.mark.parametrize("named", ["server", "client", "pending", "lost"])
+def test_a_stranger_hides_no_process_by_naming_it(whose, named):
+    """Whoever had a daemon, or wrote a log for one, took a process of his choice from those that compute without MPS."""
+    state = DaemonState(Path("/tmp/mps_9"))
+    server = state.servers.setdefault(78 if named == "client" else 77 if named == "server" else 79, ServerRecord(78, 0.0))
+    server.clients.update({77: ClientRecord(77, 0.0)} if named == "client" else {})
+    state.pending.update({77: Event("client_pending")} if named == "pending" else {})
+    state.lost.update({77: (78, 1.0)} if named == "lost" else {})
+    (process,) = outside({}).outside
+    assert process.pid == 77
+    speaker = Speaker(whose, "whose")
+    shown = outside({}, beside=running()._replace(pipe_dir=state.pipe_dir, uid=whose, speaker=speaker), says=state)
+    assert [each.pid for each in shown.outside] == ([77] if whose else [])
+
+
+def test_a_name_in_the_arguments_makes_no_server():
+    """The server of another user's daemon is known by its program's name alone; any argument had done."""
+    assert [each.pid for each in outside({}, command="./cuda nvidia-cuda-mps-server").outside] == [77]
+    assert not outside({}, command="/usr/bin/nvidia-cuda-mps-server").outside
 
 
 def test_nobody_is_outside_whose_process_is_not_seen_or_whose_device_lists_no_clients():
