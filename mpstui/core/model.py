@@ -631,7 +631,7 @@ class Daemon:
     def counts_for(self, uid: int | None) -> bool:
         """Whether what it says counts for this user, who looks or whose process it is about, and is not merely another
         user's word (``trust.whose_word``)."""
-        return self.simulated or whose_word(self, uid) is None
+        return whose_word(self, uid) is None or (self.simulated and self.speaker.by is None)
 
     def whose(self, euid: int | None) -> str:
         """The name of the other user whose word it is what it says (``trust.whose_word``); — where there is none."""

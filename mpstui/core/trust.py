@@ -39,6 +39,12 @@ class Speaker(NamedTuple):
 NOBODY: Final = Speaker()
 
 
+def written_by(uid: int, whose: str) -> Speaker:
+    """Whose word it is what another user has written down, a recording or logs, whosever daemon it is about; ``whose``:
+    that user's name."""
+    return Speaker(None, f"what {whose} has written", by=uid)
+
+
 class Meant(NamedTuple):
     """The daemon that somebody was asked about: a change is for no other, whatever is behind its directory's name by
     the time it is carried out."""

@@ -38,8 +38,8 @@ class LogFile:
         self._parts: list[tuple[int, int, int]] = []
         """Descriptor, where in it the part begins, and its length."""
         self.size = 0
-        self.uid = 0
-        """Whose the newest is, and so what it says."""
+        self.uids: set[int] = set()
+        """Whose they are, and so what they say."""
         found = sorted(_predecessors(path))
         self.packed = tuple(part.name for _, packed, part in found if packed)
         """Names of predecessors that are compressed, which are not read."""
@@ -53,7 +53,7 @@ class LogFile:
                     raise
                 continue
             self._files.append(fd)
-            self.uid = os.fstat(fd).st_uid
+            self.uids.add(os.fstat(fd).st_uid)
             for begin, end in _written(fd):
                 self._parts.append((fd, begin, end - begin))
                 self.size += end - begin

@@ -30,7 +30,7 @@ class LogTape(MemoryTape):
     def __init__(self, log_dirs: Sequence[Path]) -> None:
         super().__init__(_KEPT, math.inf)
         self.trouble: str | None = None
-        """What of them is missing, one sentence."""
+        """Whose word they are, and what of them is missing; sentences."""
         histories: list[LogHistory] = []
         told: list[str] = []
         try:
@@ -42,13 +42,14 @@ class LogTape(MemoryTape):
             if not histories:
                 raise RecordingError("; ".join(told) or "no log directory is known")
             told += [text for history in histories for text in (*history.trouble, *history.left_out)]
+            whose = [f"{path_text(h.log_dir)} holds {h.speaker.why}" for h in histories if h.speaker.by is not None]
             if self._read(histories):
                 told.append(f"only the last {READ >> 20} MiB of each log are shown")
         finally:
             for history in histories:
                 history.close()
-        if told:
-            self.trouble = f"Not everything is here: {'; '.join(told)}."
+        missing = [f"Not everything is here: {'; '.join(told)}."] if told else []
+        self.trouble = " ".join([*(f"{each}." for each in whose), *missing]) or None
         if not self.heads() or not self.heads()[-1].last:
             raise RecordingError(f"the logs in {', '.join(map(path_text, log_dirs))} tell of nothing")
 
@@ -57,7 +58,9 @@ class LogTape(MemoryTape):
         now = 0.0
         node = NodeState()
         node.listener = recorder = Recorder(self, lambda: now, span=math.inf, many=_MANY, flush=math.inf)
-        places = {history: Place(history.log_dir, "absent", history.log_dir) for history in histories}
+        places = {
+            history: Place(history.log_dir, "absent", history.log_dir, speaker=history.speaker) for history in histories
+        }
         streams = [
             ((time, number, kind, event) for time, kind, event in history.entries(READ))
             for number, history in enumerate(histories)

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 from mpstui.core.model import Snapshot
 from mpstui.core.text import error_text
+from mpstui.core.trust import Speaker
 from mpstui.history.recording import Coder, Head, RecordingError, Tape, lines, member_at
 from mpstui.observe.reducer import READINGS, NodeState
 
@@ -33,8 +34,9 @@ class ShownMoment(NamedTuple):
 class Player:
     """Reads a tape. Raises RecordingError where nothing of it can be read; what is damaged later ends it there."""
 
-    def __init__(self, tape: Tape) -> None:
-        self.tape = tape
+    def __init__(self, tape: Tape, teller: Speaker | None = None) -> None:
+        """``teller``: whose word alone all of it is."""
+        self.tape, self._teller = tape, teller
         self.trouble: str | None = None
         """Why it ends where it does, where that is not its end."""
         self._until: float | None = None
@@ -148,6 +150,8 @@ class Player:
             if first is None:
                 return
             time, node = coder.resumed(first)
+            if self._teller is not None:
+                node.believe_only(self._teller)
             yield time, None, _newest(node.snapshot(time))
             for line in raw:
                 told_at, name, values = coder.decode(line)

@@ -52,6 +52,7 @@ def state_at(log_dir: Path, at: float | None = None, owners: Owners | None = Non
         protocol="legacy",
         detail=detail,
         remedy="" if standing == "running" else _OVER,
+        speaker=history.speaker,
     )
     shown = node.snapshot(last or 0.0)
     events = tuple(event._replace(pipe_dir=state.pipe_dir) for event in latest)

@@ -17,11 +17,12 @@ from mpstui.control.grammar import LogKind, LogParser
 from mpstui.control.protocol import LEGACY
 from mpstui.core.model import Event, LogEvents
 from mpstui.core.text import listed, path_text
+from mpstui.core.trust import NOBODY, written_by
 from mpstui.history.files import LogFile
 from mpstui.history.parser_process import parsed
 from mpstui.observe.logs import CONTROL_LOG, CONTROL_MARKER, SERVER_LOG, LogTail, last_change, server_logs
 from mpstui.observe.state import TWICE, DaemonState, EventLog, told_by
-from mpstui.system.procfs import ProcessFacts
+from mpstui.system.procfs import ProcessFacts, user_name
 from mpstui.system.trusted import Owners, UnreadableLogError, is_there
 
 _LEAD: Final = 256 << 10
@@ -130,8 +131,10 @@ class LogHistory(Telling):
             raise errors[0]
         self.packed = tuple(name for _, file in sorted(self._files.items()) for name in file.packed)
         """Older logs that are compressed, which are not read."""
-        others = {file.uid for file in self._files.values()} - {0, os.geteuid()}
+        others = {uid for file in self._files.values() for uid in file.uids} - {0, os.geteuid()}
         self._teller = min(others) if others and owners is not None else None
+        self.speaker = written_by(min(others), user_name(min(others))) if others else NOBODY
+        """Whose word all of it is, where another user has written it."""
 
     @property
     def of_daemon(self) -> bool:

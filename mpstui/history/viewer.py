@@ -18,7 +18,7 @@ from mpstui.control.mps import MpsControl
 from mpstui.core.activity import ActivityLook
 from mpstui.core.model import Past, Snapshot
 from mpstui.core.text import error_text, format_size, path_text, printable, unprintable
-from mpstui.core.trust import is_anothers
+from mpstui.core.trust import Speaker, is_anothers, written_by
 from mpstui.history.player import Player, ShownMoment
 from mpstui.history.recording import (
     SPAN,
@@ -58,7 +58,7 @@ class Viewer:
     """A collector, as a screen needs one, that can be moved in time. All methods belong to one event loop.
 
     ``open_tape`` is called in a thread, once; a recording begins to play at ``speed``, or stands where that is 0. The
-    methods that move answer why they did not, in a sentence.
+    methods that move answer why they did not, in a sentence. ``teller``: whose word alone all of it is.
     """
 
     def __init__(
@@ -68,6 +68,7 @@ class Viewer:
         *,
         speed: float = 1.0,
         trouble: Callable[[], str | None] = lambda: None,
+        teller: Speaker | None = None,
         clock: Callable[[], float] = system.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
@@ -79,7 +80,7 @@ class Viewer:
         self._playing = bool(speed)
         self._goes = asyncio.Event()
         """Set when it is to play: until then nothing looks at the clock."""
-        self._trouble = trouble
+        self._trouble, self._teller = trouble, teller
         self._clock, self._sleep = clock, sleep
         self._at: float | None = None
         self._moment: ShownMoment | None = None
@@ -293,7 +294,7 @@ class Viewer:
 
     def _open(self) -> Player:
         if self._player is None:
-            self._player = Player(self._open_tape())
+            self._player = Player(self._open_tape(), self._teller)
         return self._player
 
     def _dated(self, snapshot: Snapshot, at: float, player: Player) -> Snapshot:
@@ -354,15 +355,23 @@ class Viewer:
 def of_file(path: Path, speed: float) -> Viewer:
     """Of a recording. Raises RecordingError."""
     tape = FileTape(path)
-    player = Player(tape)
+    teller = None
     told = [_KEPT] if is_a_screens(tape) else []
     if is_anothers(tape.uid, os.geteuid()):
+        teller = written_by(tape.uid, user_name(tape.uid))
         told.insert(0, f"This file belongs to {user_name(tape.uid)}: it shows what {user_name(tape.uid)} wrote.")
+    player = Player(tape, teller)
     if player.at(player.span[0]) is None:
         tape.close()
         why = player.trouble or "it ends before anything of the node was read"
         raise RecordingError(f"{path_text(path)}: {why.removesuffix(' It is shown up to there.')}")
-    return Viewer("REPLAY", lambda: tape, speed=speed, trouble=lambda: " ".join(filter(None, (tape.trouble, *told))))
+    return Viewer(
+        "REPLAY",
+        lambda: tape,
+        speed=speed,
+        trouble=lambda: " ".join(filter(None, (tape.trouble, *told))),
+        teller=teller,
+    )
 
 
 def of_logs(log_dirs: Sequence[Path]) -> Viewer:

@@ -38,7 +38,7 @@ from mpstui.core.model import (
 )
 from mpstui.core.problems import KINDS, problem
 from mpstui.core.text import UNKNOWN, client_pids, format_size, listed, moment_text, owner, path_text, printable
-from mpstui.core.trust import to_its_owner, whose_word
+from mpstui.core.trust import Speaker, to_its_owner, whose_word
 from mpstui.core.v3 import DEFAULT
 from mpstui.observe.discovery import Place, how_to_start
 from mpstui.observe.sources import NvmlSample
@@ -423,6 +423,14 @@ def _claimed(found: Problem, daemon: Daemon, euid: int) -> Problem:
         says = " says" if found.code in _SAID else ""
         text = f"{daemon.whose(euid)}'s daemon{says}: {text}"
     return replace(found, severity="info", text=text, uid=whose_word(daemon, euid))
+
+
+def as_written(found: Problem, teller: Speaker) -> Problem:
+    """The same where another user has written down all of it, what NVML and /proc are to have said too."""
+    if found.uid is not None or teller.by is None:
+        return found
+    whose = owner(login_name(teller.by), teller.by)
+    return replace(found, severity="info", text=f"{whose} has written: {found.text}", uid=teller.by)
 
 
 OF_A_LIAR: Final = "Believe nothing of what it says."

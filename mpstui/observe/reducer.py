@@ -44,6 +44,7 @@ from mpstui.core.xid import Xid
 from mpstui.observe.discovery import Place
 from mpstui.observe.problems import (
     Probe,
+    as_written,
     condition_of,
     ended_unseen,
     find_problems,
@@ -271,6 +272,16 @@ class NodeState:
         self._computing: frozenset[int] = frozenset()
         self._activity: Mapping[ProcessKey, Activity] | None = None
         self._idle_after: float | None = None
+        self._teller: Speaker | None = None
+
+    def believe_only(self, teller: Speaker) -> None:
+        """All that is known and to be told is what one other user has written down, and so that user's word alone,
+        whoever it is said to be of."""
+        self._teller, self._euid = teller, os.geteuid()
+        for watched in self.watched.values():
+            if watched.place is not None:
+                watched.place = watched.place._replace(speaker=teller)
+        self._events.believe_only(self.watched, teller.by)
 
     def is_anothers(self, pipe_dir: Path) -> bool:
         """Whether the place is another user's: neither root's nor that of whoever looks."""
@@ -326,6 +337,8 @@ class NodeState:
         """Takes a discovery over. Answers the directories whose daemon came, went or is another one."""
         self._looked = True
         changed: list[Path] = []
+        if self._teller is not None:
+            places = [place._replace(speaker=self._teller) for place in places]
         for place in places:
             watched = self.watch(place.pipe_dir)
             before, watched.place = watched.place, place
@@ -717,7 +730,8 @@ class NodeState:
         time: float,
     ) -> tuple[Problem, ...]:
         idle = () if self._idle_after is None else idle_clients(daemons, self._idle_after, time)
-        return find_problems(daemons, devices, nvml, outside, self._problems, idle, self._euid)
+        found = find_problems(daemons, devices, nvml, outside, self._problems, idle, self._euid)
+        return found if self._teller is None else tuple(as_written(each, self._teller) for each in found)
 
     def _problems(self, daemon: Daemon) -> tuple[Problem, ...]:
         return self.watched[daemon.pipe_dir].problems.get((daemon,), lambda: tuple(problems_of(daemon, self._euid)))

@@ -720,6 +720,13 @@ class EventLog:
         else:
             self._tellers[pipe_dir] = uid
 
+    def believe_only(self, pipe_dirs: Iterable[Path], uid: int | None) -> None:
+        """As :meth:`hear`, of what was told before too."""
+        for pipe_dir in pipe_dirs:
+            self.hear(pipe_dir, uid)
+        for told in self._told:
+            self._change(told, self.named(told.event, told.when))
+
     def know(self, people: Collection[ProcessFacts], now: float, pipe_dir: Path | None = None) -> None:
         """Who processes are, to the daemon of ``pipe_dir``: another one may mean another process by the same number.
         What was told of them before gets their names too, and everything keeps them when they have gone."""

@@ -386,9 +386,10 @@ def test_that_a_strangers_daemon_serves_the_device_is_the_strangers_word():
 @pytest.mark.parametrize("whose", [0, 60_001])
 @pytest.mark.parametrize("named", ["server", "client", "pending", "lost"])
 def test_a_stranger_hides_no_process_by_naming_it(whose, named):
-    """Whoever had a daemon, or wrote a log for one, took a process of his choice from those that compute without MPS."""
+    """Whoever had a daemon, or wrote a log for one, took whom he liked from those that compute without MPS."""
     state = DaemonState(Path("/tmp/mps_9"))
-    server = state.servers.setdefault(78 if named == "client" else 77 if named == "server" else 79, ServerRecord(78, 0.0))
+    number = 77 if named == "server" else 78
+    server = state.servers.setdefault(number, ServerRecord(number, 0.0))
     server.clients.update({77: ClientRecord(77, 0.0)} if named == "client" else {})
     state.pending.update({77: Event("client_pending")} if named == "pending" else {})
     state.lost.update({77: (78, 1.0)} if named == "lost" else {})

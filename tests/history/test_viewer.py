@@ -220,6 +220,29 @@ def test_of_another_users_recording_it_is_said_whose_word_it_is(tmp_path: Path) 
         assert asyncio.run(of_file(theirs, 1.0).prime()).past.note == said
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone gives a file to another user")
+@pytest.mark.parametrize("uid", [64101, 0])
+def test_what_another_user_wrote_down_is_that_users_claim_whatever_it_says(log_dir, tmp_path, uid) -> None:
+    """A recording or a log of his told root as a fact that root's process had to end, with no word whose that is."""
+    folder, recording = log_dir / "logs", tmp_path / "theirs.mps"
+    folder.mkdir()
+    sink = FileSink(recording, 1 << 30, 1e9)
+    recorded({kind: raw[:190] for kind, raw in FAULTS.items()}, sink, many=30)
+    sink.close()
+    for kind in FAULTS:
+        os.chown((log_dir / f"{kind}.log").rename(folder / f"{kind}.log"), uid, -1)
+    os.chown(recording, uid, -1)
+    tape = LogTape([folder])
+    assert (tape.trouble is None) is (uid == 0)
+    when = next(event.time for event in Player(tape).at(1e12).snapshot.events if event.kind == "fatal_fault")
+    shown = [asyncio.run(of_file(recording, 0.0).prime()), Player(tape).at(when).snapshot, state_at(folder, when + 0.1)]
+    for snapshot in shown:
+        assert any(problem.code == "fault" for problem in snapshot.problems)
+        assert [daemon.counts_for(os.geteuid()) for daemon in snapshot.daemons] == [uid == 0]
+        assert {problem.uid for problem in snapshot.problems} == {uid or None}
+        assert uid == 0 or all(p.text.startswith("UID 64101") and p.severity == "info" for p in snapshot.problems)
+
+
 def test_a_clock_that_was_set_back_hides_no_event_from_who_steps(tape, monkeypatch) -> None:
     """A recorder of ours writes no such thing. Seen: < led from the end to the beginning, > to half of it."""
 
