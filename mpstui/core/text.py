@@ -34,7 +34,9 @@ _FACTOR = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 def owner(user: str | None, uid: int | None) -> str:
     """A user's name; without one the number, which is root's wherever it is 0. ``user`` may be the number too, as
-    /proc's reader has it of who has no name here."""
+    /proc's reader has it of who has no name here. A negative one stands for somebody, whoever that is."""
+    if uid is not None and uid < 0:
+        return "an unknown user"
     if user and user != str(uid):
         return user
     return UNKNOWN if uid is None else f"UID {uid}" if uid else "root"

@@ -16,6 +16,10 @@ ANOTHER_NAMESPACE: Final = "in another PID namespace"
 NOT_PROVED: Final = "not proved to be a PID of this namespace"
 
 
+ANYBODY: Final = -1
+"""No user's number: of some user, who is neither root nor whoever looks, as far as anybody can tell."""
+
+
 class Speaker(NamedTuple):
     """Whose word a daemon's is, by the owners of its sockets and of the way to them, which the kernel keeps."""
 
@@ -28,7 +32,8 @@ class Speaker(NamedTuple):
     times, and inode and time of each socket, so that it changes with everything that is put there. Empty for any
     other."""
     by: int | None = None
-    """Where it is nobody's word: a user who has put there what answers, or may have. None where only root has."""
+    """Where it is nobody's word: a user who has put there what answers, or may have; ANYBODY where that may be several.
+    None where only root has."""
 
     @property
     def without_times(self) -> Speaker:

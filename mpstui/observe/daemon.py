@@ -15,7 +15,7 @@ from mpstui.control.mps import MpsControl
 from mpstui.control.protocol import LEGACY, ControlProtocol, protocol_of
 from mpstui.control.wire import Membership
 from mpstui.core.model import MEMORY_VARIABLE, EventKind, ProcessKey
-from mpstui.core.trust import Speaker
+from mpstui.core.trust import ANYBODY, Speaker
 from mpstui.observe.discovery import Place, find_speaker
 from mpstui.observe.logs import LogWatch
 from mpstui.observe.poll import Asked, Need, Schedule, ask_for, ask_limits, ask_membership
@@ -427,7 +427,7 @@ class DaemonWatcher:
         if (now.uid, now.without_times.stamp) == (place.speaker.uid, place.speaker.without_times.stamp):
             return None
         why = "its sockets were exchanged while it was asked, so that what was answered is left out"
-        by = next((uid for uid in (now.uid, now.by, place.speaker.uid, place.speaker.by) if uid), None)
+        by = next((uid for uid in (now.uid, now.by, place.speaker.uid, place.speaker.by) if uid), ANYBODY)
         doubted = place._replace(speaker=Speaker(None, why, now.stamp, by), detail=why)
         every = (watched.place for watched in self._node.watched.values())
         self._node.set_places([doubted if each is place else each for each in every if each is not None])

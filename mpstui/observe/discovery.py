@@ -21,7 +21,7 @@ from mpstui.control.commandline import PROGRAM, SOCKETS, Protocol, parse_command
 from mpstui.core.late import pattern
 from mpstui.core.model import DEVICES_VARIABLE, EMPTY, LIMIT_VARIABLES, ProcessKey
 from mpstui.core.text import owner, path_text, printable, unprintable
-from mpstui.core.trust import Speaker, may_signal
+from mpstui.core.trust import ANYBODY, Speaker, may_signal
 from mpstui.system.memory import read_each, real_path
 from mpstui.system.procfs import (
     HiddenProcessError,
@@ -309,14 +309,22 @@ def _speaker(pipe_dir: Path) -> Speaker:
     try:
         is_open = _open_to_others(pipe_dir, {0, uid})
     except NotTrustedError as error:
-        way = (pipe_dir, *pipe_dir.parents, *Path(os.path.realpath(pipe_dir)).parents)
-        by = by or next((uid for place in way if (uid := os.lstat(place).st_uid)), None)
-        return Speaker(None, printable(str(error)), by=by)
+        return Speaker(None, printable(str(error)), by=by or _on_the_way(pipe_dir) or ANYBODY)
     except OSError as error:
-        return Speaker(None, f"the path to its sockets cannot be looked at: {error.strerror}", by=by)
+        why = f"the path to its sockets cannot be looked at: {error.strerror}"
+        return Speaker(None, why, by=by or _on_the_way(pipe_dir))
     if not is_open:
         return Speaker(uid, why)
     return Speaker(uid, why, _stamp(os.stat(pipe_dir), sockets))
+
+
+def _on_the_way(pipe_dir: Path) -> int | None:
+    """The nearest user but root who has made some of the way to the sockets."""
+    for place in (pipe_dir, *pipe_dir.parents, *Path(os.path.realpath(pipe_dir)).parents):
+        with suppress(OSError):
+            if uid := os.lstat(place).st_uid:
+                return uid
+    return None
 
 
 def settled(speaker: Speaker) -> bool:
@@ -333,7 +341,7 @@ def steady_speaker(pipe_dir: Path, find: Callable[[Path], Speaker] = find_speake
             return speaker
         time.sleep(_PAUSE)
     why = "its directory, which others may write to, is being changed all the time"
-    return Speaker(None, why, speaker.stamp, speaker.uid or speaker.by)
+    return Speaker(None, why, speaker.stamp, speaker.uid or speaker.by or ANYBODY)
 
 
 def _open_to_others(pipe_dir: Path, owners: Collection[int]) -> bool:
@@ -696,10 +704,16 @@ def _discovered(daemons: Sequence[DaemonProcess], well_known: Iterable[str]) -> 
     return [*sure, *sorted(rest, key=_is_others)[: 2 * _PLACES_LIMIT]]
 
 
+def start_checked(pipe_dir: Path) -> str:
+    """The command that starts a daemon there, as a shell takes it, and looks itself whether others could take that
+    daemon's place: for a directory at which nobody has looked, or not since."""
+    return f"start one: mpstui daemon start --pipe-dir {shlex.quote(path_text(pipe_dir))}"
+
+
 def how_to_start(pipe_dir: Path) -> str:
     """The two commands that start a daemon there, as a shell takes them."""
     where = shlex.quote(path_text(pipe_dir))
-    return f"start one: mpstui daemon start --pipe-dir {where}, or CUDA_MPS_PIPE_DIRECTORY={where} {PROGRAM} -d"
+    return f"{start_checked(pipe_dir)}, or CUDA_MPS_PIPE_DIRECTORY={where} {PROGRAM} -d"
 
 
 def _start(pipe_dir: Path, others: Sequence[DaemonProcess]) -> str:

@@ -40,7 +40,7 @@ from mpstui.core.problems import KINDS, problem
 from mpstui.core.text import UNKNOWN, client_pids, format_size, listed, moment_text, owner, path_text, printable
 from mpstui.core.trust import Speaker, to_its_owner, whose_word
 from mpstui.core.v3 import DEFAULT
-from mpstui.observe.discovery import Place, how_to_start
+from mpstui.observe.discovery import Place, start_checked
 from mpstui.observe.sources import NvmlSample
 from mpstui.observe.state import DaemonState, ServerRecord
 from mpstui.system.procfs import ProcessFacts, login_name
@@ -294,7 +294,7 @@ def _condition_of(
     ended: float | None,
     past: bool,
 ) -> Condition:
-    start = how_to_start(state.pipe_dir)
+    start = start_checked(state.pipe_dir)
     moment = condition.Moment(probe.time if probe is not None else None, known_at)
     if place is None or place.state in {"absent", "unusable"}:
         return condition.absent(place.detail if place else "", place.remedy if place and place.remedy else start, ended)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from mpstui import cli
+from mpstui.core.model import Daemon
 from mpstui.daemons import directories
+from mpstui.observe.discovery import find_speaker
 
 from .conftest import Stranger
 
@@ -78,3 +81,22 @@ def test_a_directory_that_somebody_makes_meanwhile_is_seen(
     assert status == 5
     assert "so that no daemon is safe below it" in capfd.readouterr().err
     assert not (crowd / "new" / "p").exists()
+
+
+@pytest.mark.parametrize("mode", [0o775, 0o777, 0o755])
+def test_what_is_behind_a_way_that_others_may_change_is_not_roots_word(
+    crowd: Path, stranger: Stranger, mode: int
+) -> None:
+    """All of it is root's but for the group of a directory above: whoever is in that group answered as root's daemon,
+    and a fault that he made up was an error of root's node."""
+    pipe_dir = crowd / "above" / "mps"
+    pipe_dir.mkdir(parents=True)
+    os.chown(pipe_dir.parent, 0, stranger.uid)
+    pipe_dir.parent.chmod(mode)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as one, socket.socket(socket.AF_UNIX) as other:
+        one.bind(os.fspath(pipe_dir / "control"))
+        other.bind(os.fspath(pipe_dir / "control_privileged"))
+        speaker = find_speaker(pipe_dir)
+    daemon = Daemon(pipe_dir, uid=0, speaker=speaker)
+    assert daemon.counts_for(0) is (mode == 0o755), speaker
+    assert mode == 0o755 or daemon.whose(0) == "an unknown user"

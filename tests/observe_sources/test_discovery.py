@@ -15,6 +15,7 @@ from subprocess import Popen
 
 import pytest
 
+from mpstui.control.answer import Outcome
 from mpstui.core.model import ProcessKey
 from mpstui.core.trust import Speaker
 from mpstui.daemons.stale import clean
@@ -31,6 +32,8 @@ from mpstui.observe.discovery import (
     running_daemons,
     settled,
 )
+from mpstui.observe.problems import Probe, condition_of
+from mpstui.observe.state import DaemonState
 from mpstui.system.procfs import process_key
 from mpstui.system.trusted import owners_of
 from tests.observe_sources.places import control_log
@@ -519,6 +522,14 @@ def test_the_command_that_starts_a_daemon_is_one_for_a_shell():
     told = how_to_start(Path("/tmp/a b;c"))
     assert "mpstui daemon start --pipe-dir '/tmp/a b;c'" in told
     assert "CUDA_MPS_PIPE_DIRECTORY='/tmp/a b;c' nvidia-cuda-mps-control -d" in told
+
+
+def test_of_a_daemon_that_has_just_ended_nothing_is_advised_that_does_not_look_where_it_starts_one():
+    """Its directory may be everybody's, or a link of somebody's: the control program starts there whatever it is."""
+    place = Place(Path("/tmp/mps"), "running", daemon=ProcessKey(7, 1))
+    for found, probe in ((place, Probe(2.0, Outcome.ABSENT, "No daemon.")), (None, None)):
+        told = condition_of(found, probe, DaemonState(place.pipe_dir), {}, None, 0)
+        assert told.remedy == "start one: mpstui daemon start --pipe-dir /tmp/mps"
 
 
 @pytest.mark.parametrize(("length", "state"), [(83, "absent"), (84, "unusable")])
