@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from mpstui.operations.types import Result
 
 NO_DAEMON = "no MPS control daemon found: none is running, and none was named"
+NONE_OF_YOURS = "no daemon of root's, or of your own, runs here; to ask another user's, name it with --pipe-dir"
 complaints: list[str] = []
 """What was said on stderr."""
 

@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from mpstui import api
-from mpstui.cli.output import NO_DAEMON, complain, output, state_text
+from mpstui.cli.output import NO_DAEMON, NONE_OF_YOURS, complain, output, state_text
 from mpstui.core.gain import IDLE, gain_of
 from mpstui.core.model import Daemon, Snapshot
 from mpstui.core.text import UNKNOWN, path_text, plural
-from mpstui.core.trust import whose_word
 from mpstui.core.v3 import V3Node
 from mpstui.fields import (
     CLIENT,
@@ -54,12 +53,14 @@ def print_status(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
     except api.UnusableNode as error:
         return complain(str(error), ExitStatus.USAGE)
     _print(snapshot, options)
-    status = exit_status(snapshot, named=bool(pipe_dirs or os.environ.get("CUDA_MPS_PIPE_DIRECTORY")))
+    named = bool(pipe_dirs or os.environ.get("CUDA_MPS_PIPE_DIRECTORY"))
+    status = exit_status(snapshot, named=named)
     if status is not ExitStatus.DONE:
-        for daemon in (d for d in snapshot.daemons if not d.answers):
+        meant = [daemon for daemon in snapshot.daemons if named or counts(daemon)]
+        for daemon in (d for d in meant if not d.answers):
             complain(state_text(daemon), status)
-        if not snapshot.daemons:
-            complain(NO_DAEMON, status)
+        if not meant:
+            complain(NONE_OF_YOURS if snapshot.daemons else NO_DAEMON, status)
     return status
 
 
@@ -108,14 +109,16 @@ def unreadable(error: api.UnreadableNodeError) -> int:
 
 def exit_status(snapshot: Snapshot, *, named: bool = True) -> ExitStatus:
     """4 where a daemon does not answer or cannot be asked, 0 where one does or is shown read-only, otherwise 3. Where
-    none was ``named`` and one of root's or one's own runs, those of others, who start and stop what they like, count
-    for nothing, as for ``--health``."""
-    running = [daemon for daemon in snapshot.daemons if daemon.runs]
-    if not named:
-        running = [daemon for daemon in running if whose_word(daemon, os.geteuid()) is None] or running
+    none was ``named``, those of others, who start and stop what they like, count for nothing, as for ``--health``."""
+    running = [daemon for daemon in snapshot.daemons if daemon.runs and (named or counts(daemon))]
     if any(daemon.health != "ok" for daemon in running):
         return ExitStatus.NO_ANSWER
     return ExitStatus.DONE if running else ExitStatus.NO_DAEMON
+
+
+def counts(daemon: Daemon) -> bool:
+    """Whether its state is something of the node's, for who looks."""
+    return daemon.counts_for(os.geteuid())
 
 
 def to_json(snapshot: Snapshot, chosen: Chosen | None = None) -> dict[str, Any]:

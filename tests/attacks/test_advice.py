@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -135,6 +136,13 @@ def test_a_silent_daemon_of_a_strangers_does_not_fail_roots_status(
     healths = {d["pipe_dir"]: d["health"] for d in json.loads(out)["daemons"]}
     assert healths == {str(roots.home / "p"): "ok", str(stranger.home / "p"): "blocked"}
     assert status == 0, err
+    for each, named in ((roots, 0), (stranger, 4)):
+        assert cli.main(["status", "--pipe-dir", str(each.home / "p")]) == named
+    roots.end()
+    shutil.rmtree(roots.home / "p")
+    capfd.readouterr()
+    assert cli.main(["status"]) == 3, "root has none: that a stranger's is deaf, or well, is nothing that root's has"
+    assert "no daemon of root's, or of your own, runs here" in capfd.readouterr().err
 
 
 @pytest.mark.usefixtures("usual_deadline")
