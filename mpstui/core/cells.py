@@ -171,10 +171,9 @@ class MemoryUse(NamedTuple):
     """Bytes, of that one device; None where none of its devices has a limit."""
     percent: float | None = None
     device: str | None = None
-    """Named where its memory is on several."""
+    """That device's UUID where the client is on several, so that ``total`` is not what the limit is held against."""
     limits: int | None = None
     """Bytes, of all its devices together, where its memory is on several and each of them has one."""
-    """That device's UUID where the client is on several, so that ``total`` is not what the limit is held against."""
 
 
 def on_device(sizes: Mapping[str, int], device: str | None) -> Mapping[str, int]:
