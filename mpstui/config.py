@@ -183,8 +183,8 @@ class ScreenMemory:
     """
 
     def __init__(self, path: Path, *, fresh: bool = False) -> None:
-        """``fresh``: begin with nothing."""
-        self._path = path
+        """``fresh``: begin with nothing, and leave what is kept as it is: another start has it again."""
+        self._path = None if fresh else path
         self._values: dict[str, Any] = {} if fresh else _kept(path)
 
     def get(self, name: str) -> object:
@@ -196,16 +196,19 @@ class ScreenMemory:
         if self._values.get(name) == value:
             return
         self._values[name] = value
+        path = self._path
+        if path is None:
+            return
         import tempfile
 
         text = json.dumps(self._values)
         with suppress(OSError):
-            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            descriptor, temporary = tempfile.mkstemp(prefix=".screen.", dir=self._path.parent)
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            descriptor, temporary = tempfile.mkstemp(prefix=".screen.", dir=path.parent)
             try:
                 with open(descriptor, "w", encoding="utf-8") as file:
                     file.write(text)
-                os.replace(temporary, self._path)
+                os.replace(temporary, path)
             except OSError:
                 os.unlink(temporary)
 

@@ -356,7 +356,9 @@ def build_parser(first: str | None = None, *, partial: bool = False) -> argparse
     parser.add_argument("--version", action="version", version=f"mpstui {__version__}")
     parser.add_argument("--read-only", action="store_true", help="show everything, change nothing")
     parser.add_argument("--refresh", type=between(0.1, 3600), metavar="S", help="seconds between readings (default 1)")
-    parser.add_argument("--fresh", action="store_true", help="begin with the default view, not with yours")
+    parser.add_argument(
+        "--fresh", action="store_true", help="begin with the default view, and leave yours as it was kept"
+    )
     parser.add_argument("--no-mouse", action="store_true", help="leave the mouse to the terminal, to select text")
     parser.add_argument("--theme", metavar="NAME", help="a theme of the package or of the config folder")
     parser.add_argument(

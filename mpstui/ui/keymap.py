@@ -232,7 +232,7 @@ LETTERS: Final[Mapping[str, Letter]] = {
         "limits: the active thread percentage", "action.set_active_thread_percentage", "load.limit", "namespace.limits"
     ),
     "m": _letter("memory limit", "action.set_pinned_mem_limit"),
-    "n": _letter("the next match", "events.next", "clients.next", "blast.bridge"),
+    "n": _letter("the next match", "events.next", "clients.next"),
     "o": _letter("priority", "action.set_client_priority"),
     "p": _letter("plan", "plan"),
     "q": _letter("back; from the overview, out of the program", "quit"),

@@ -226,6 +226,8 @@ class ListScreen(SideScreen):
     BACK = "list.back"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("tab,shift+tab", "other", "List or text", show=False, id="list.other"),
+        Binding("n", "seek(1)", "Next match", show=False, id="events.next"),
+        Binding("N", "seek(-1)", "Previous match", show=False, id="events.previous"),
         Binding("escape", "back", "Back", show=False, id="list.back"),
     ]
     DEFAULT_CSS = """
@@ -353,6 +355,16 @@ class ListScreen(SideScreen):
     def filter_trouble(self) -> str:
         """Why the filter is not understood; it stays open then."""
         return ""
+
+    def action_seek(self, step: int) -> None:
+        """Through the rows that the filter leaves, and round the end."""
+        if not self.filter.value:
+            self.say(f"no text to look for: {self.k('filter', '/')} filters")
+        elif self._none_passes:
+            self.say(NOT_FOUND)
+        else:
+            self.panel.move_to((self.panel.cursor_index + step) % len(self.panel.rows))
+            self.show_text()
 
     def _set_filter(self, text: str) -> None:
         self.panel.want(text.strip())

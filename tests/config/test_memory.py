@@ -24,6 +24,10 @@ def test_what_is_put_is_there_at_the_next_start_and_a_fresh_one_begins_with_noth
     assert file.stat().st_mode & 0o077 == 0
     fresh = ScreenMemory(file, fresh=True)
     assert fresh.get("panels") is None
+    fresh.put("zoomed", True)
+    assert fresh.get("zoomed") is True
+    assert ScreenMemory(file).get("panels") == {"limits": True}, "a fresh start leaves what was kept as it was"
+    assert ScreenMemory(file).get("zoomed") is False
     assert [entry.name for entry in file.parent.iterdir()] == ["screen.json"], "nothing is left beside it"
 
 

@@ -66,6 +66,7 @@ def test_the_key_that_a_screen_says_is_the_one_that_it_has() -> None:
         "space": "Space",
         "tab": "Tab",
         "exclamation_mark": "!",
+        "ampersand": "&",
         "f2": "F2",
         "f5": "F5",
         "f6": "F6",

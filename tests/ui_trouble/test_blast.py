@@ -57,9 +57,18 @@ async def test_a_client_that_joins_groups_is_marked_and_what_it_would_be_without
         assert "↔ connects" in row
         assert "Client 3001 connects groups: without it 3000 would be lost alone." in said(app)
         await pilot.press("n")
+        assert app.screen.client.key == A, "n is the next match, as everywhere"
+        assert [n.message for n in app._notifications][-1] == "no text to look for: / filters"
+        await pilot.press("ampersand")
         assert app.screen.client.key == B
         await pilot.pause()
         assert "It connects groups that share no GPU without it: 3000, 3002." in said(app)
+        await pilot.press("slash", *"!3002", "enter", "n")
+        found = [app.screen.client.key]
+        for key in ("n", "N", "N"):
+            await pilot.press(key)
+            found.append(app.screen.client.key)
+        assert found == [D, A, D, B], "through the rows that the filter leaves, and round the end"
 
 
 async def test_it_opens_at_the_client_under_the_cursor_and_stays_with_it() -> None:
@@ -110,7 +119,7 @@ async def test_read_only_refuses_and_nobody_there_is_said() -> None:
         app.collector.push(node())
         await pilot.pause()
         assert "There is no client that could fault." in text_of(app)
-        await pilot.press("n", "t", "y", "escape")
+        await pilot.press("ampersand", "t", "y", "escape")
         assert app.screen is app.overview
 
 

@@ -165,7 +165,7 @@ class BlastScreen(ListScreen):
 
     panel: GraphPanel
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("n", "bridge", "Next client that connects groups", show=False, id="blast.bridge"),
+        Binding("ampersand", "bridge", "Next client that connects groups", show=False, id="blast.bridge"),
         own_binding(operation("terminate_client"), "act('terminate_client')"),
         own_binding(operation("terminate_and_kill"), "act('terminate_and_kill')"),
         Binding("y", "copy", "Copy the text", show=False, id="copy"),
@@ -260,7 +260,7 @@ class BlastScreen(ListScreen):
         joins = unless(any(row.joins for row in self.graph.rows), "no client connects two groups")
         return [
             KeyHint("↑↓", "What if", "none", 8, nobody),
-            KeyHint(self.k("blast.bridge", "n"), "Next that connects", "bridge", 6, joins),
+            KeyHint(self.k("blast.bridge", "&"), "Next that connects", "bridge", 6, joins),
             KeyHint(
                 self.k("action.terminate_client", "t"),
                 "Terminate",

@@ -48,8 +48,6 @@ class EventsScreen(ListScreen):
     panel: EventList
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("f", "search", "Find", show=False, id="events.search"),
-        Binding("n", "seek(1)", "Next found", show=False, id="events.next"),
-        Binding("N", "seek(-1)", "Previous found", show=False, id="events.previous"),
         Binding("H", "trouble", "Trouble only, all but noise, everything", show=False, id="events.trouble"),
         Binding("c", "client", "This client only", show=False, id="events.client"),
         Binding("h", "window", "How far back", show=False, id="events.window"),
