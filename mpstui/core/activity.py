@@ -184,8 +184,8 @@ class Trends:
                     del column[0]
 
     def memory(self, key: ProcessKey, cells: int) -> str:
-        """Its GPU memory as bars in so many cells, the newest last."""
-        return self._bars(key, 0, cells, 0.0)
+        """Its GPU memory as bars in so many cells, the newest last; a full one is a GiB, or the most that is shown."""
+        return self._bars(key, 0, cells, float(1 << 30))
 
     def cpu(self, key: ProcessKey, cells: int) -> str:
         """Its CPU as bars, of which a full one is a core or the most that is shown."""

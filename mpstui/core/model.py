@@ -727,6 +727,8 @@ class Device:
     memory_utilization: float | None = None
     """Percent of the time in which its memory was read or written, however little; no bandwidth."""
     power_watts: float | None = None
+    power_limit_watts: float | None = None
+    """What it may draw, as it is enforced now."""
     temperature: float | None = None
     context_limit_source: str | None = None
     """Whose number the limit is, in words: ``said by the daemon``, ``measured with 580``."""

@@ -260,6 +260,11 @@ DEVICE: Final[Thing[Device]] = Thing(
             detail=Detail("now", 70),
         ),
         Field(
+            "power_limit_watts", "power limit", WATTS, lambda d, v: d.power_limit_watts, null=True,
+            about="What it may draw, as the driver enforces it now.",
+            detail=Detail("now", 75),
+        ),
+        Field(
             "temperature", "temperature", DEGREES, lambda d, v: d.temperature, null=True,
             row=Text(100, "TEMP"), column=Column(90, 6, 50, cell=_rounded("temperature", " °C")),
             detail=Detail("now", 80),

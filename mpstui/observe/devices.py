@@ -109,8 +109,8 @@ class _Gpu:
     """When both were read."""
     listed_with: int | None = None
     """The memory that was in use then."""
-    modes: tuple[bool | None, bool | None] = (None, None)
-    """MIG and persistence."""
+    modes: tuple[bool | None, bool | None, float | None] = (None, None, None)
+    """MIG, persistence, and the power limit in watts."""
     modes_at: float = -math.inf
 
 
@@ -285,7 +285,7 @@ class RealNvml:
         lib, handle = self._lib, gpu.handle
         memory = self._try(lambda: lib.nvmlDeviceGetMemoryInfo(handle))
         mode = self._try(lambda: lib.nvmlDeviceGetComputeMode(handle))
-        mig, persistence = self._modes(gpu, steady)
+        mig, persistence, limit = self._modes(gpu, steady)
         rates = self._try(lambda: lib.nvmlDeviceGetUtilizationRates(handle))
         milliwatts = self._try(lambda: lib.nvmlDeviceGetPowerUsage(handle))
         celsius = self._try(lambda: lib.nvmlDeviceGetTemperature(handle, lib.NVML_TEMPERATURE_GPU))
@@ -304,6 +304,7 @@ class RealNvml:
             gpu_utilization=None if rates is None else float(rates.gpu),
             memory_utilization=None if rates is None else float(rates.memory),
             power_watts=None if milliwatts is None else milliwatts / 1000,
+            power_limit_watts=limit,
             temperature=None if celsius is None else float(celsius),
         )
         return device if device.tells_sm else self._told_beside(device)
@@ -323,12 +324,17 @@ class RealNvml:
         self._error, self._retry_at = str(trouble), self._clock() + RETRY_SECONDS
         raise trouble
 
-    def _modes(self, gpu: _Gpu, steady: bool) -> tuple[bool | None, bool | None]:
+    def _modes(self, gpu: _Gpu, steady: bool) -> tuple[bool | None, bool | None, float | None]:
         lib, handle, now = self._lib, gpu.handle, self._clock()
         if not steady or now - gpu.modes_at >= MODES_SECONDS:
             mig = self._try(lambda: lib.nvmlDeviceGetMigMode(handle)[0])
             persistence = self._try(lambda: lib.nvmlDeviceGetPersistenceMode(handle))
-            gpu.modes = None if mig is None else bool(mig), None if persistence is None else bool(persistence)
+            limit = self._try(lambda: lib.nvmlDeviceGetEnforcedPowerLimit(handle))
+            gpu.modes = (
+                None if mig is None else bool(mig),
+                None if persistence is None else bool(persistence),
+                None if limit is None else limit / 1000,
+            )
             gpu.modes_at = now
         return gpu.modes
 

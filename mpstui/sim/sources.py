@@ -36,6 +36,7 @@ _DRIVER_RESERVED: Final = 487 * MIB
 """What the driver itself takes of a device's memory."""
 _IDLE_WATTS: Final = 71.0
 _FULL_WATTS: Final = 640.0
+_LIMIT_WATTS: Final = 700.0
 _IDLE_CELSIUS: Final = 31.0
 _CLIENT_LIMIT: Final = 4096
 _GONE_LIMIT: Final = 256
@@ -410,6 +411,7 @@ def _device(gpu: Gpu, running: Sequence[_Process], used: int, now: float) -> Dev
         gpu_utilization=100.0 if busy else 0.0,
         memory_utilization=round(min(100.0, 1.6 * dram)) if busy else 0.0,
         power_watts=round(_IDLE_WATTS + warm * (_FULL_WATTS - _IDLE_WATTS) + wave, 1),
+        power_limit_watts=_LIMIT_WATTS,
         temperature=round(_IDLE_CELSIUS + 34 * warm + 2 * _wave(now / 8, gpu.index)),
     )
 

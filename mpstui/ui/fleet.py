@@ -27,7 +27,7 @@ from mpstui.fields import View
 from mpstui.fleet import NODE, Fleet, FleetError, FleetNode, in_thread, matches, summary
 from mpstui.ui.bars import KeyBar, KeyHint
 from mpstui.ui.lines import StyledScreen, pointed
-from mpstui.ui.plots import spark
+from mpstui.ui.plots import FEW, spark
 from mpstui.ui.terminal import TerminalDriver, can_come_back
 from mpstui.ui.theme import variable_defaults
 from mpstui.ui.typeahead import Typeahead, TypedApp, opens
@@ -485,8 +485,8 @@ def plot(title: str, line: Sequence[float | None], width: int) -> str:
 
     told = f"  now {figure(line[-1])} · most {figure(max(known))} in {_HOURS} h"
     cells = max(1, min(len(line), width - 9 - len(told)))
+    top = max(*known, float(8 << 30) if title == "memory" else FEW)  # little stays little
     # a peak stays one: the largest of the values that a cell stands for
     parts = [line[len(line) * n // cells : len(line) * (n + 1) // cells] for n in range(cells)]
-    return (
-        f"{title:<9}{spark([max((v for v in part if v is not None), default=None) for part in parts], None)[0]}{told}"
-    )
+    shown = [max((v for v in part if v is not None), default=None) for part in parts]
+    return f"{title:<9}{spark(shown, top)[0]}{told}"

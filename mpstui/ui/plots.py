@@ -44,14 +44,17 @@ class Reading(NamedTuple):
     clients: float | None
 
 
+FEW: Final = 8.0
+"""Clients that fill a plot; of fewer the blocks are low, so that one does not look like all that there can be."""
 METRICS: Final = (
-    ("sm_utilization", "SM", 100.0, " %"),
-    ("memory", "mem", 100.0, " %"),
-    ("power", "power", None, " W"),
-    ("clients", "clients", None, ""),
+    ("sm_utilization", "SM", 100.0, 0.0, " %"),
+    ("memory", "mem", 100.0, 0.0, " %"),
+    ("power", "power", None, 300.0, " W"),
+    ("clients", "clients", None, FEW, ""),
 )
-"""The field of a reading, its label, what a full block stands for, and its unit; None: the largest that is shown. The
-first is another one where the device tells no SM activity."""
+"""The field of a reading, its label, what a full block stands for; where that is None, the largest that is shown, or
+the next one, where that is larger: an idle GPU draws little, and does not look busy; and its unit. The first is another
+one where the device tells no SM activity."""
 
 
 class _Spell(NamedTuple):

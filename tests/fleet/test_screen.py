@@ -262,6 +262,7 @@ def test_a_plot_keeps_a_peak_and_says_where_nothing_is_known() -> None:
     line = plot("clients", [0.0] * 30 + [9.0] + [0.0] * 30, 60)
     assert "▇" in line
     assert len(line) <= 60
+    assert plot("memory", [float(500 << 20)] * 2, 60).startswith("memory   ▁▁  now 500 MiB"), "little stays little"
     assert plot("memory", [None, None], 60) == "memory   nothing is known of the last 6 h"
 
 

@@ -185,7 +185,7 @@ def test_a_whole_way_typed_at_once_goes_where_it_goes_key_by_key(program: Record
         "j",
         "q",
         "d",
-        "n",
+        "i",
         "tab",
         "escape",
         "x",

@@ -136,6 +136,7 @@ class FakeNvml:
             "nvmlDeviceGetMigMode": [0, 0],
             "nvmlDeviceGetUtilizationRates": SimpleNamespace(gpu=3, memory=0),
             "nvmlDeviceGetPowerUsage": 71240,
+            "nvmlDeviceGetEnforcedPowerLimit": 700000,
             "nvmlDeviceGetTemperature": 31,
         }
         if name not in simple:

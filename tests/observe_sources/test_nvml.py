@@ -32,6 +32,7 @@ RECORDED = Device(
     gpu_utilization=3.0,
     memory_utilization=0.0,
     power_watts=71.24,
+    power_limit_watts=700.0,
     temperature=31.0,
 )
 
@@ -124,6 +125,7 @@ def test_membership_asks_for_the_list_alone() -> None:
         ("nvmlDeviceGetMigMode", {"mig": None}),
         ("nvmlDeviceGetUtilizationRates", {"gpu_utilization": None, "memory_utilization": None}),
         ("nvmlDeviceGetPowerUsage", {"power_watts": None}),
+        ("nvmlDeviceGetEnforcedPowerLimit", {"power_limit_watts": None}),
         ("nvmlDeviceGetTemperature", {"temperature": None}),
         ("nvmlDeviceGetName", {"name": None}),
         ("nvmlDeviceGetNumGpuCores", {"sm_count": None}),

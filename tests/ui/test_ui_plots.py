@@ -11,6 +11,7 @@ import pytest
 from mpstui.core.activity import Trends, sparkline
 from mpstui.core.model import Past, Snapshot
 from mpstui.fields import CLIENT, View, lay_out
+from mpstui.ui.panels.devices import metrics_of
 from mpstui.ui.plots import DeviceHistory, rows_of, spark
 
 from .screen import make_app, push, text_of
@@ -71,6 +72,19 @@ def test_the_largest_is_that_of_the_readings_also_after_a_while_and_of_what_came
     most = early.most(GPU0, 3600, START)
     assert most is not None
     assert most.sm_utilization == 90.0, "of ten seconds that are kept as one"
+
+
+@pytest.mark.parametrize(
+    ("watts", "limit", "drawn"),
+    [(71.0, 700.0, "▁"), (71.0, None, "▂"), (650.0, 700.0, "▇"), (650.0, None, "▇"), (40.0, 70.0, "▄")],
+)
+def test_what_an_idle_gpu_draws_is_held_against_its_power_limit(watts, limit, drawn) -> None:
+    """Where that is not known, against 300 W, or the most that was drawn."""
+    metrics = {name: (top, least) for name, _, top, least, _ in metrics_of(device(0, 3, power_limit_watts=limit))}
+    top, least = metrics["power"]
+    assert spark([watts], top or max(watts, least)) == [drawn]
+    top, least = metrics["clients"]
+    assert [spark([count], top or max(count, least)) for count in (1.0, 9.0)] == [["▁"], ["▇"]], "one client is few"
 
 
 async def test_in_the_past_the_plots_end_with_the_time_of_the_header() -> None:
@@ -203,7 +217,7 @@ def test_what_a_client_had_is_kept_by_tens_of_seconds_and_not_for_ever() -> None
     for at in range(1, 200):
         trends.take(at * 10.0, [client(0, gpu_memory={GPU0: at << 20})])
     assert len(trends.memory(one.key, 99)) == 60
-    assert trends.memory(one.key, 3) == "▇▇▇"
+    assert trends.memory(one.key, 3) == "▃▃▃", "200 MiB, of which a full bar is a GiB at least"
     assert (len(trends._of), len(trends._drawn)) == (1, 2), "who has ended is forgotten"
     assert sparkline([None, 0.0, 50.0, 100.0, 1.0], 9, 100.0) == " ▁▄▇▂"
     assert sparkline([25.0], 9, 100.0) == "▃"

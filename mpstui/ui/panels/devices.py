@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from typing import ClassVar, NamedTuple
 
 from textual.binding import Binding, BindingType
@@ -134,7 +134,7 @@ class DevicesPanel(Panel[Device]):
         ends = since + self._window - COARSE_S  # what came since may be kept with what was up to ten seconds before
         fresh = self._history.most(row.uuid, self._window, ends)
         found = [most for most in (known[1], fresh) if most is not None]
-        values = ([getattr(most, name) for most in found] for name, *_ in _metrics(row))
+        values = ([getattr(most, name) for most in found] for name, *_ in metrics_of(row))
         return tuple(round(max(told)) if (told := [v for v in each if v is not None]) else None for each in values)
 
     def stamp(self, row: Device, width: int) -> Hashable:
@@ -150,11 +150,11 @@ class DevicesPanel(Panel[Device]):
         lines: list[Line] = []
         room = of.lines - READINGS
         axis = room > len(METRICS)
-        plots = zip(_metrics(row), rows_of(room - axis), of.peaks, strict=True)
-        for (name, label, top, unit), rows, most in plots:
+        plots = zip(metrics_of(row), rows_of(room - axis), of.peaks, strict=True)
+        for (name, label, top, least, unit), rows, most in plots:
             values = [None if reading is None else getattr(reading, name) for reading in readings]
             style = "meter-memory" if name == "memory" else "meter"
-            for at, drawn in enumerate(spark(values, top or most, rows)):
+            for at, drawn in enumerate(spark(values, top or max(most or 0.0, least), rows)):
                 said = (label, UNKNOWN if most is None else f"max {number(most, unit)}") if at == 0 else ("", "")
                 lines.append(((f"    {said[0]:<8}", "dim"), (drawn, style), (f" {said[1]:>10} ", "dim")))
         if axis:
@@ -226,9 +226,13 @@ class DevicesPanel(Panel[Device]):
         return [*lines, *self._plots(row, width)]
 
 
-def _metrics(row: Device) -> tuple[tuple[str, str, float | None, str], ...]:
-    """As METRICS, with what this device tells of its load."""
-    return (*device_load(row)[:2], *METRICS[0][2:]), *METRICS[1:]
+def metrics_of(row: Device) -> Iterator[tuple[str, str, float | None, float, str]]:
+    """As METRICS, with what this device tells of its load, and what it may draw."""
+    for name, label, top, least, unit in METRICS:
+        if name == "sm_utilization":
+            yield (*device_load(row)[:2], top, least, unit)
+        else:
+            yield name, label, row.power_limit_watts if name == "power" else top, least, unit
 
 
 def _cells(width: int) -> int:

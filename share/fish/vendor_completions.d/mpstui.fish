@@ -63,7 +63,7 @@ complete -c mpstui -n _shtab_mpstui_using -l demo -d 'work on a simulated node, 
 complete -c mpstui -n _shtab_mpstui_using -l version -d 'show program'"'"'s version number and exit'
 complete -c mpstui -n _shtab_mpstui_using -l read-only -d 'show everything, change nothing'
 complete -c mpstui -n _shtab_mpstui_using -l refresh -x -d 'seconds between readings (default 1)'
-complete -c mpstui -n _shtab_mpstui_using -l fresh -d 'begin with the default view, not with yours'
+complete -c mpstui -n _shtab_mpstui_using -l fresh -d 'begin with the default view, and leave yours as it was kept'
 complete -c mpstui -n _shtab_mpstui_using -l no-mouse -d 'leave the mouse to the terminal, to select text'
 complete -c mpstui -n _shtab_mpstui_using -l theme -xka "mpstui-contrast mpstui-dark mpstui-light terminal" -d 'a theme of the package or of the config folder'
 complete -c mpstui -n _shtab_mpstui_using -l activity -d 'watch how often each client launches kernels (a column of the screen)'
