@@ -110,6 +110,12 @@ def _arrange(left: Line, facts: list[Line], right: dict[str, Line], width: int) 
     return justify((*left, *facts[0]), tuple(span for line in right.values() for span in line), width)
 
 
+def brief_state(state: str) -> str:
+    """A state's mark and one word: ``✕ FAULT``, ``— unknown``."""
+    mark, word, *_ = state.split()
+    return f"{UNKNOWN} unknown" if mark == UNKNOWN else f"{mark} {word}{' SERVER' * (word == 'NO')}"
+
+
 class DaemonTabs(LineWidget):
     """One tab for each daemon, with its health, and a sign before the one in front."""
 
@@ -134,16 +140,16 @@ class DaemonTabs(LineWidget):
         self.repaint()
 
     def _tabs(self, width: int) -> list[tuple[Daemon, str]]:
-        """The state in words where there is room for that beside each whole name, otherwise its sign alone."""
+        """The state in its words where there is room for those beside each whole name, otherwise in one word beside as
+        much of the names as there is room for."""
         states = [_health(daemon, self._past)[0] for daemon in self._daemons]
         whole = [f" {state} {self._label_of(d, width)} " for d, state in zip(self._daemons, states, strict=True)]
         if width_of(tuple((f" {text}", "") for text in whole)) + width_of(_SWITCH) <= width:
             return list(zip(self._daemons, whole, strict=True))
-        room = max(8, (width - 12) // max(1, len(self._daemons)) - 8)
-        return [
-            (d, f" {state.split()[0]} {self._label_of(d, room)} ")
-            for d, state in zip(self._daemons, states, strict=True)
-        ]
+        briefs = [brief_state(state) for state in states]
+        free = width - width_of(_SWITCH) - sum(width_of(((f"  {brief}  ", ""),)) for brief in briefs)
+        room = free // max(1, len(briefs))
+        return [(d, f" {brief} {self._label_of(d, room)} ") for d, brief in zip(self._daemons, briefs, strict=True)]
 
     def _label_of(self, daemon: Daemon, room: int) -> str:
         own = "◆ load " if daemon.pipe_dir == self._load else ""

@@ -10,6 +10,11 @@ from rich.cells import cell_len
 
 from mpstui.core import condition
 from mpstui.core.cells import (
+    FAULT,
+    FAULT_BY_LOG,
+    HEALTH,
+    NO_WORD,
+    SERVES_NOBODY,
     gpus_text,
     health_word,
     limits_text,
@@ -24,7 +29,7 @@ from mpstui.core.cells import (
 from mpstui.core.model import Past, Snapshot
 from mpstui.core.text import by_device, printable
 from mpstui.fields import CLIENT, LIMIT, SERVER, Limit, View, groups_of, limits_of, possible_columns
-from mpstui.ui.bars import DaemonTabs, KeyBar, KeyHint
+from mpstui.ui.bars import DaemonTabs, KeyBar, KeyHint, brief_state
 from mpstui.ui.dialogs.pick import Pick, PickList
 from mpstui.ui.filter import ClientFilter
 from mpstui.ui.lines import fit, fit_line, justify, width_of
@@ -317,16 +322,21 @@ def test_the_tab_of_the_loads_own_daemon_says_so() -> None:
 def test_which_tab_is_in_front_and_each_state_are_to_be_read_without_colour() -> None:
     tabs, other = (
         DaemonTabs(),
-        daemon(pipe_dir=Path("/tmp/other"), condition=condition.held(None, "", None, condition.Moment())),
+        daemon(pipe_dir=Path("/tmp/long/other"), condition=condition.held(None, "", None, condition.Moment())),
     )
     tabs._daemons, tabs._current = (daemon(), other), other.pipe_dir
 
     def told(width: int) -> str:
         return "".join(text for text, _ in tabs.lines(width, 1)[0])
 
-    assert told(80) == f"  ● ok {PIPE} ▸ ◆ HELD /tmp/other   [ ] switch"
+    assert told(80) == f"  ● ok {PIPE} ▸ ◆ HELD /tmp/long/other   [ ] switch"
     wide = len(told(80))
     assert told(wide) == told(80)
-    assert told(wide - 1) == f"  ● {PIPE} ▸ ◆ /tmp/other   [ ] switch", "the name goes first"
+    assert told(wide - 1) == f"  ● ok {PIPE} ▸ ◆ HELD …/long/other   [ ] switch", "the name gives way"
     tabs._past = Past("REPLAY", 2.0, 0.0, 9.0, False, 1.0, "", gap=(1.0, 3.0))
-    assert "— not recorded /tmp/other" in told(120)
+    assert "— not recorded /tmp/long/other" in told(120)
+    assert "— unknown …/other" in told(40)
+    states = (*(word for word, _ in (*HEALTH.values(), FAULT, FAULT_BY_LOG)), NO_WORD[0], SERVES_NOBODY[0])
+    assert [brief_state(state)[2:] for state in states] == [
+        *("ok", "HELD", "BLOCKED", "STALE", "ABSENT", "looking", "FAULT", "FAULT?", "unknown", "NO SERVER")
+    ]
