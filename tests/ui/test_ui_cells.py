@@ -335,7 +335,7 @@ def test_which_tab_is_in_front_and_each_state_are_to_be_read_without_colour() ->
     assert told(wide - 1) == f"  ● ok {PIPE} ▸ ◆ HELD …/long/other   [ ] switch", "the name gives way"
     tabs._past = Past("REPLAY", 2.0, 0.0, 9.0, False, 1.0, "", gap=(1.0, 3.0))
     assert "— not recorded /tmp/long/other" in told(120)
-    assert "— unknown …/other" in told(40)
+    assert "▸ — unknown …g/other" in told(40)
     states = (*(word for word, _ in (*HEALTH.values(), FAULT, FAULT_BY_LOG)), NO_WORD[0], SERVES_NOBODY[0])
     assert [brief_state(state)[2:] for state in states] == [
         *("ok", "HELD", "BLOCKED", "STALE", "ABSENT", "looking", "FAULT", "FAULT?", "unknown", "NO SERVER")
