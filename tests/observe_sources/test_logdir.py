@@ -56,12 +56,13 @@ def test_the_default_log_directory_counts_for_the_default_pipe_directory_or_one_
     room: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recorded = (DATA / "h100" / "commands-control.log").read_text()
-    logs = control_log(room / "default", recorded)
+    logs = control_log(room / "default", recorded.replace("=/tmp/mps_0\n", f"={room}/mps_0\n"))
     monkeypatch.setattr("mpstui.observe.discovery.DEFAULT_LOG_DIR", logs)
-    assert find_log_dir(Path("/tmp/nvidia-mps"), None, None) == logs
-    assert find_log_dir(Path("/tmp/mps_0"), None, None) == logs
-    assert find_log_dir(Path("/tmp/mps_1"), None, None) is None
-    assert find_log_dir(Path("/tmp/mps_"), None, None) is None
+    monkeypatch.setattr("mpstui.observe.discovery.DEFAULT_PIPE_DIR", room / "nvidia-mps")  # not this machine's
+    assert find_log_dir(room / "nvidia-mps", None, None) == logs
+    assert find_log_dir(room / "mps_0", None, None) == logs
+    assert find_log_dir(room / "mps_1", None, None) is None
+    assert find_log_dir(room / "mps_", None, None) is None
 
 
 def test_the_version_of_the_recorded_daemon() -> None:
