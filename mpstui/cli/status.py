@@ -59,6 +59,8 @@ def print_status(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
         meant = [daemon for daemon in snapshot.daemons if named or counts(daemon)]
         for daemon in (d for d in meant if not d.answers):
             complain(state_text(daemon), status)
+        for problem in (each for each in snapshot.problems if each.code == "daemon_usurped"):
+            complain(f"{problem.subject}: {problem.text}", status)
         if not meant:
             complain(NONE_OF_YOURS if snapshot.daemons else NO_DAEMON, status)
     return status
@@ -111,14 +113,14 @@ def exit_status(snapshot: Snapshot, *, named: bool = True) -> ExitStatus:
     """4 where a daemon does not answer or cannot be asked, 0 where one does or is shown read-only, otherwise 3. Where
     none was ``named``, those of others, who start and stop what they like, count for nothing, as for ``--health``."""
     running = [daemon for daemon in snapshot.daemons if daemon.runs and (named or counts(daemon))]
-    if any(daemon.health != "ok" for daemon in running):
+    if any(daemon.health != "ok" or daemon.usurped(os.geteuid()) for daemon in running):
         return ExitStatus.NO_ANSWER
     return ExitStatus.DONE if running else ExitStatus.NO_DAEMON
 
 
 def counts(daemon: Daemon) -> bool:
     """Whether its state is something of the node's, for who looks."""
-    return daemon.counts_for(os.geteuid())
+    return daemon.counts_for(os.geteuid()) or daemon.usurped(os.geteuid())
 
 
 def to_json(snapshot: Snapshot, chosen: Chosen | None = None) -> dict[str, Any]:

@@ -77,6 +77,12 @@ KINDS: Final[Mapping[str, Mapping[Severity, Words]]] = {
             "Believe nothing of what it says. mpstui ends no process of another user on its word.",
         )
     },
+    "daemon_usurped": {
+        "error": Words(
+            "What answers in the place of root's daemon, or of one's own, is another user's, or may be.",
+            "Start the daemon again in a directory that only its user may change. What answers there is no fact.",
+        )
+    },
     "daemon_environment": {
         "warning": Words(
             "A variable in the daemon's environment sets no limit. The default holds.",

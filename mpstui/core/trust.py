@@ -122,6 +122,12 @@ def whose_word(heard: Heard, euid: int | None) -> int | None:
     return next((uid for uid in (heard.speaker.uid, heard.speaker.by, heard.uid) if is_anothers(uid, euid)), None)
 
 
+def is_usurped(heard: Heard, euid: int | None) -> bool:
+    """Of a place where a daemon runs: whether that is a process of root's, or of ``euid``'s, and what answers there is
+    another user's, or may be. It is seen in the owners of the files, and is nobody's claim."""
+    return heard.uid in {0, euid} and whose_word(heard, euid) is not None
+
+
 def to_its_owner(whose: str) -> str:
     """What there is to do where another user's daemon says that something is wrong."""
     return f"The daemon belongs to {whose}: leave it to its owner."

@@ -29,6 +29,7 @@ _FROM_STATUS: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
             "daemon_stale",
             "daemon_absent",
             "daemon_unread",
+            "daemon_usurped",
             "daemon_read_only",
             "not_understood",
         ),

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from mpstui.control.grammar import LINE_BYTES, Clock
 from mpstui.core.late import pattern
+from mpstui.core.trust import ANYBODY
 from mpstui.system.trusted import Owners, UnreadableLogError, open_log
 
 BLOCK: Final = 1 << 18
@@ -29,7 +32,8 @@ class LogFile:
     closed.
 
     ``owners`` as for ``open_log``. Raises UnreadableLogError where the newest cannot be read; a predecessor that cannot
-    be is left out. Offsets count through all of them, in bytes.
+    be, or is another user's than the newest, is left out: where everybody may make files, anybody makes one of that
+    name. Offsets count through all of them, in bytes.
     """
 
     def __init__(self, path: Path, owners: Owners | None = None) -> None:
@@ -38,22 +42,29 @@ class LogFile:
         self._parts: list[tuple[int, int, int]] = []
         """Descriptor, where in it the part begins, and its length."""
         self.size = 0
-        self.uids: set[int] = set()
-        """Whose they are, and so what they say."""
+        self.uid = 0
+        """Whose they are, and so what they say; ANYBODY where everybody may write to one."""
         found = sorted(_predecessors(path))
         self.packed = tuple(part.name for _, packed, part in found if packed)
         """Names of predecessors that are compressed, which are not read."""
         older = [part for _, packed, part in found if not packed]
-        for part in (*older[-_MANY:], path):
-            try:
+        newest = open_log(path, owners)
+        self.uid = os.fstat(newest).st_uid
+        others: list[str] = []
+        for part in older[-_MANY:]:
+            with suppress(UnreadableLogError):
                 fd = open_log(part, owners)
-            except UnreadableLogError:
-                if part is path:
-                    self.close()
-                    raise
-                continue
-            self._files.append(fd)
-            self.uids.add(os.fstat(fd).st_uid)
+                if os.fstat(fd).st_uid == self.uid:
+                    self._files.append(fd)
+                else:
+                    os.close(fd)
+                    others.append(part.name)
+        self.others = tuple(others)
+        """Names of predecessors that belong to another user than the newest, and are not read."""
+        self._files.append(newest)
+        for fd in self._files:
+            if os.fstat(fd).st_mode & stat.S_IWOTH:
+                self.uid = ANYBODY
             for begin, end in _written(fd):
                 self._parts.append((fd, begin, end - begin))
                 self.size += end - begin

@@ -131,7 +131,9 @@ class LogHistory(Telling):
             raise errors[0]
         self.packed = tuple(name for _, file in sorted(self._files.items()) for name in file.packed)
         """Older logs that are compressed, which are not read."""
-        others = {uid for file in self._files.values() for uid in file.uids} - {0, os.geteuid()}
+        self.of_others = tuple(name for _, file in sorted(self._files.items()) for name in file.others)
+        """Older logs that belong to another user than the newest, which are not read."""
+        others = {file.uid for file in self._files.values()} - {0, os.geteuid()}
         self._teller = min(others) if others and owners is not None else None
         self.speaker = written_by(min(others), user_name(min(others))) if others else NOBODY
         """Whose word all of it is, where another user has written it."""
@@ -149,10 +151,12 @@ class LogHistory(Telling):
     @property
     def left_out(self) -> tuple[str, ...]:
         """What is missing where everything is asked for."""
-        if not self.packed:
-            return ()
-        text = "what was compressed is not read, and its events are missing"
-        return (f"{path_text(self.log_dir)}: {text}: {listed(self.packed, _NAMED)}",)
+        why = {
+            "what was compressed is not read, and its events are missing": self.packed,
+            "what belongs to another user than the newest log is not read": self.of_others,
+        }
+        where = path_text(self.log_dir)
+        return tuple(f"{where}: {text}: {listed(names, _NAMED)}" for text, names in why.items() if names)
 
     @property
     def version(self) -> str | None:

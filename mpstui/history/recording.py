@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from mpstui.core.codec import Codec, Unfit, codec, compact, definitions, difference, patched
 from mpstui.core.late import pattern
 from mpstui.core.text import error_text, path_text
+from mpstui.core.trust import ANYBODY
 from mpstui.observe.reducer import READINGS, Kept, NodeState
 from mpstui.system.trusted import NotTrustedError, open_named, open_trusted
 
@@ -556,7 +557,7 @@ class FileTape:
     """A recording that somebody named, with its older parts, to be read. Raises RecordingError.
 
     ``trouble``: where it is damaged, in a sentence; what is before that is read. ``uid``: whose file it is, and so
-    whose word what it tells.
+    whose word what it tells; ANYBODY where everybody may write to it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -572,6 +573,8 @@ class FileTape:
             for part in _parts(path):
                 self._take_older(part)
             self._index(newest, path)
+            if any(os.fstat(fd).st_mode & stat.S_IWOTH for fd in self._files):
+                self.uid = ANYBODY
         except (OSError, NotTrustedError) as error:
             self.close()
             text = error_text(error) if isinstance(error, OSError) else str(error)

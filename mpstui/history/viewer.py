@@ -18,7 +18,7 @@ from mpstui.control.mps import MpsControl
 from mpstui.core.activity import ActivityLook
 from mpstui.core.model import Past, Snapshot
 from mpstui.core.text import error_text, format_size, path_text, printable, unprintable
-from mpstui.core.trust import Speaker, is_anothers, written_by
+from mpstui.core.trust import ANYBODY, Speaker, is_anothers, written_by
 from mpstui.history.player import Player, ShownMoment
 from mpstui.history.recording import (
     SPAN,
@@ -359,7 +359,11 @@ def of_file(path: Path, speed: float) -> Viewer:
     told = [_KEPT] if is_a_screens(tape) else []
     if is_anothers(tape.uid, os.geteuid()):
         teller = written_by(tape.uid, user_name(tape.uid))
-        told.insert(0, f"This file belongs to {user_name(tape.uid)}: it shows what {user_name(tape.uid)} wrote.")
+        whose = user_name(tape.uid)
+        text = f"This file belongs to {whose}: it shows what {whose} wrote."
+        if tape.uid == ANYBODY:
+            text = "Everybody may write to this file: what it shows may be anybody's word."
+        told.insert(0, text)
     player = Player(tape, teller)
     if player.at(player.span[0]) is None:
         tape.close()

@@ -309,7 +309,7 @@ def _speaker(pipe_dir: Path) -> Speaker:
     try:
         is_open = _open_to_others(pipe_dir, {0, uid})
     except NotTrustedError as error:
-        return Speaker(None, printable(str(error)), by=by or _on_the_way(pipe_dir) or ANYBODY)
+        return Speaker(None, printable(str(error)), by=by or _on_the_way(pipe_dir))
     except OSError as error:
         why = f"the path to its sockets cannot be looked at: {error.strerror}"
         return Speaker(None, why, by=by or _on_the_way(pipe_dir))

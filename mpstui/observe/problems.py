@@ -374,6 +374,7 @@ def find_problems(
     found: list[Problem] = [*more]
     of_others: list[Problem] = []
     for daemon in daemons:
+        found += _of_usurper(daemon, euid)
         (found if daemon.counts_for(euid) else of_others).extend((of_daemon or partial(problems_of, euid=euid))(daemon))
     found += _of_devices(devices, [daemon for daemon in daemons if not daemon.counts_for(euid)], euid)
     found += _of_outside(outside)
@@ -498,6 +499,15 @@ def _of_lies(daemon: Daemon) -> Iterable[Problem]:
         text = f"{daemon.speaker.why[0].upper()}{daemon.speaker.why[1:]} names {whose}{more} as its {what}."
         text += " It can have a server and clients of its own user alone, so that is not true."
         yield problem("warning", "daemon_lies", path_text(daemon.pipe_dir), text)
+
+
+def _of_usurper(daemon: Daemon, euid: int) -> Iterable[Problem]:
+    """Seen here, and nobody's word: whoever may change the directory takes the daemon's place, or shuts it off."""
+    if daemon.usurped(euid):
+        why = f"its sockets are those of {daemon.speaker.why}" if daemon.speaker.uid else daemon.speaker.why
+        text = f"Daemon {daemon.pid} of {owner(daemon.user, daemon.uid)} runs here, but {why}:"
+        text += f" what answers is the word of {daemon.whose(euid)}."
+        yield problem("error", "daemon_usurped", path_text(daemon.pipe_dir), text)
 
 
 def _of_environment(daemon: Daemon) -> Iterable[Problem]:

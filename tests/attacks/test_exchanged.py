@@ -65,3 +65,43 @@ def test_what_a_stranger_answers_is_not_the_word_of_roots_daemon(
             said = [each for each in problems if each["code"] in {"fault", "daemon_lies"}]
             assert all(each["uid"] in {stranger.uid, ANYBODY} for each in said), said
             assert not any("End the clients" in each["remedy"] for each in problems)
+
+
+USURPS = {
+    "a socket of his own": """
+import os, socket, sys
+os.rename(sys.argv[1] + "/control", sys.argv[1] + "/c2")
+own = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+own.bind(sys.argv[1] + "/control")
+own.listen(5)
+""",
+    "a file": """
+import os, sys
+os.rename(sys.argv[1] + "/control", sys.argv[1] + "/c2")
+open(sys.argv[1] + "/control", "w").close()
+""",
+}
+
+
+@pytest.mark.parametrize("how", USURPS)
+def test_who_takes_the_place_of_roots_daemon_is_told_of_and_does_not_make_it_his(
+    stranger: Stranger, roots: Stranger, crowd: Path, how: str
+) -> None:
+    """In the directory as a daemon makes it anybody can. Root's node had no daemon then, its fault was his word, and
+    that its directory is open was left to him to mend."""
+    pipe_dir = crowd / "mps"
+    pipe_dir.mkdir()
+    pipe_dir.chmod(0o777)
+    daemon = lying_daemon(roots, pipe_dir, clients=[], server=os.getpid(), mode=0o777)
+    usurper = stranger.start_python(USURPS[how] + "print('ready', flush=True)\nsys.stdin.read()", pipe_dir)
+    assert usurper.stdout is not None
+    assert usurper.stdout.readline() == "ready\n"
+    told = mpstui("status", "--json", "--pipe-dir", pipe_dir, MPSTUI_CONTROL_DEADLINE="1")
+    (found,) = [each for each in json.loads(told.stdout)["problems"] if each["code"] == "daemon_usurped"]
+    assert (told.returncode, found["severity"], found["uid"]) == (4, "error", None)
+    assert f"Daemon {daemon.pid} of root runs here, but" in found["text"]
+    assert f"UID {stranger.uid}" in found["text"]
+    assert found["text"] in told.stderr
+    health = mpstui("status", "--health", "--pipe-dir", pipe_dir)
+    assert health.returncode == 4
+    assert f"daemon {daemon.pid} runs, but" in health.stderr

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mpstui import cli
-from mpstui.core.model import Daemon
+from mpstui.core.model import Daemon, ProcessKey
 from mpstui.daemons import directories
 from mpstui.observe.discovery import find_speaker
 
@@ -84,11 +84,10 @@ def test_a_directory_that_somebody_makes_meanwhile_is_seen(
 
 
 @pytest.mark.parametrize("mode", [0o775, 0o777, 0o755])
-def test_what_is_behind_a_way_that_others_may_change_is_not_roots_word(
-    crowd: Path, stranger: Stranger, mode: int
-) -> None:
-    """All of it is root's but for the group of a directory above: whoever is in that group answered as root's daemon,
-    and a fault that he made up was an error of root's node."""
+def test_what_is_behind_a_way_that_others_may_change_ends_nobody(crowd: Path, stranger: Stranger, mode: int) -> None:
+    """All of it is root's but for the group of a directory above, as below Debian's /var/local: it is root's daemon
+    still, whose health counts, and nobody is to be ended on its word. Its faults were those of "an unknown user", and
+    the node had no daemon."""
     pipe_dir = crowd / "above" / "mps"
     pipe_dir.mkdir(parents=True)
     os.chown(pipe_dir.parent, 0, stranger.uid)
@@ -97,6 +96,7 @@ def test_what_is_behind_a_way_that_others_may_change_is_not_roots_word(
         one.bind(os.fspath(pipe_dir / "control"))
         other.bind(os.fspath(pipe_dir / "control_privileged"))
         speaker = find_speaker(pipe_dir)
-    daemon = Daemon(pipe_dir, uid=0, speaker=speaker)
-    assert daemon.counts_for(0) is (mode == 0o755), speaker
-    assert mode == 0o755 or daemon.whose(0) == "an unknown user"
+    daemon = Daemon(pipe_dir, ProcessKey(1), uid=0, speaker=speaker)
+    assert daemon.counts_for(0), speaker
+    assert not daemon.usurped(0)
+    assert daemon.vouches(None) is (mode == 0o755)

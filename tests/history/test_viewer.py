@@ -19,10 +19,12 @@ from mpstui import api
 from mpstui.commands import CommandTarget, RefusedError, fill
 from mpstui.config import CommandSpec
 from mpstui.core.model import Past, Snapshot
+from mpstui.core.trust import ANYBODY
 from mpstui.history import player
 from mpstui.history.log_recording import LogTape
 from mpstui.history.player import Player, ShownMoment
 from mpstui.history.postmortem import state_at
+from mpstui.history.reader import LogHistory
 from mpstui.history.recording import FileSink, FileTape, MemoryTape, RecordingError, lines
 from mpstui.history.times import time_within
 from mpstui.history.viewer import LiveViewer, Viewer, of_file, of_logs
@@ -215,32 +217,52 @@ def test_a_recording_begins_with_what_is_to_be_seen() -> None:
 def test_of_another_users_recording_it_is_said_whose_word_it_is(tmp_path: Path) -> None:
     recording = Path(__file__).parents[2] / "docs" / "recordings" / "fault.mps"
     theirs = Path(shutil.copy(recording, tmp_path / "theirs.mps"))
-    for uid, said in ((64101, "This file belongs to UID 64101: it shows what UID 64101 wrote."), (0, None)):
+    anybody = "Everybody may write to this file: what it shows may be anybody's word."
+    his = "This file belongs to UID 64101: it shows what UID 64101 wrote."
+    for uid, mode, said in ((64101, 0o644, his), (0, 0o644, None), (0, 0o646, anybody)):
         os.chown(theirs, uid, -1)
+        theirs.chmod(mode)
         assert asyncio.run(of_file(theirs, 1.0).prime()).past.note == said
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root alone gives a file to another user")
-@pytest.mark.parametrize("uid", [64101, 0])
-def test_what_another_user_wrote_down_is_that_users_claim_whatever_it_says(log_dir, tmp_path, uid) -> None:
-    """A recording or a log of his told root as a fact that root's process had to end, with no word whose that is."""
+@pytest.mark.parametrize(("uid", "mode"), [(64101, 0o644), (0, 0o644), (0, 0o646)])
+def test_what_another_user_wrote_down_is_that_users_claim_whatever_it_says(log_dir, tmp_path, uid, mode) -> None:
+    """A recording or a log of his told root as a fact that root's process had to end, with no word whose that is; as
+    did one of root's that everybody may write to. What he puts beside it is not read: one older log of his made all of
+    root's a claim."""
+    whose = uid or (None if mode == 0o644 else ANYBODY)
     folder, recording = log_dir / "logs", tmp_path / "theirs.mps"
     folder.mkdir()
     sink = FileSink(recording, 1 << 30, 1e9)
     recorded({kind: raw[:190] for kind, raw in FAULTS.items()}, sink, many=30)
     sink.close()
     for kind in FAULTS:
-        os.chown((log_dir / f"{kind}.log").rename(folder / f"{kind}.log"), uid, -1)
+        log = (log_dir / f"{kind}.log").rename(folder / f"{kind}.log")
+        os.chown(log, uid, -1)
+        log.chmod(mode)
     os.chown(recording, uid, -1)
+    recording.chmod(mode)
+    planted = folder / "control.log.9"
+    planted.write_bytes(b"\n".join(FAULTS["control"]))
+    os.chown(planted, 64102, -1)
+    history = LogHistory(folder)
+    assert history.left_out == (
+        f"{folder}: what belongs to another user than the newest log is not read: control.log.9",
+    )
+    history.close()
+    planted.unlink()
     tape = LogTape([folder])
-    assert (tape.trouble is None) is (uid == 0)
+    assert (tape.trouble is None) is (whose is None)
     when = next(event.time for event in Player(tape).at(1e12).snapshot.events if event.kind == "fatal_fault")
     shown = [asyncio.run(of_file(recording, 0.0).prime()), Player(tape).at(when).snapshot, state_at(folder, when + 0.1)]
     for snapshot in shown:
         assert any(problem.code == "fault" for problem in snapshot.problems)
-        assert [daemon.counts_for(os.geteuid()) for daemon in snapshot.daemons] == [uid == 0]
-        assert {problem.uid for problem in snapshot.problems} == {uid or None}
-        assert uid == 0 or all(p.text.startswith("UID 64101") and p.severity == "info" for p in snapshot.problems)
+        assert [daemon.counts_for(os.geteuid()) for daemon in snapshot.daemons] == [whose is None]
+        assert {problem.uid for problem in snapshot.problems} == {whose}
+        name = "UID 64101" if uid else "an unknown user"
+        claims = (p.text.startswith(name) and p.severity == "info" for p in snapshot.problems)
+        assert whose is None or all(claims)
 
 
 def test_a_clock_that_was_set_back_hides_no_event_from_who_steps(tape, monkeypatch) -> None:
