@@ -111,8 +111,10 @@ def unreadable(error: api.UnreadableNodeError) -> int:
 
 def exit_status(snapshot: Snapshot, *, named: bool = True) -> ExitStatus:
     """4 where a daemon does not answer or cannot be asked, 0 where one does or is shown read-only, otherwise 3. Where
-    none was ``named``, those of others, who start and stop what they like, count for nothing, as for ``--health``."""
+    none was ``named``, those of others, who start and stop what they like, count only where there is no other, and one
+    that does not answer is none then."""
     running = [daemon for daemon in snapshot.daemons if daemon.runs and (named or counts(daemon))]
+    running = running or [daemon for daemon in snapshot.daemons if daemon.runs and daemon.health == "ok"]
     if any(daemon.health != "ok" or daemon.usurped(os.geteuid()) for daemon in running):
         return ExitStatus.NO_ANSWER
     return ExitStatus.DONE if running else ExitStatus.NO_DAEMON

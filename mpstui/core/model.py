@@ -638,6 +638,10 @@ class Daemon:
         uid = whose_word(self, euid)
         return owner(self.user if uid == self.uid else None, uid)
 
+    def claimant(self, euid: int | None) -> str | None:
+        """By name whose word alone it is what it says, for this user who looks; None where it counts for him."""
+        return None if self.counts_for(euid) else self.whose(euid)
+
     def usurped(self, euid: int | None) -> bool:
         """Whether another user has put himself, or may have, in the place of this daemon of root's or of ``euid``'s
         (``trust.is_usurped``)."""

@@ -100,6 +100,8 @@ _OF_OTHERS: Final = (
     advice.cpus,
 )
 """Checks of single daemons, which are made of other users' too."""
+_OF_FILES: Final = (setup.pipe_directory, setup.open_files)
+"""Those of them that look at files and processes, and at nothing that is answered."""
 _LOGS: Final = ("control.log", "server.log")
 _TAIL: Final = 1 << 16
 _VERSION_SECONDS: Final = 5.0
@@ -120,7 +122,9 @@ def examine(facts: Facts) -> tuple[Finding, ...]:
     found = [finding for check in CHECKS for finding in check(about)]
     for daemon in others:
         theirs = _without(facts, [each for each in facts.snapshot.daemons if each is not daemon], [daemon])
-        found += [_claimed(finding, daemon) for check in _OF_OTHERS for finding in check(theirs)]
+        for check in _OF_OTHERS:
+            seen = check in _OF_FILES and daemon.usurped(os.geteuid())
+            found += [finding if seen else _claimed(finding, daemon) for finding in check(theirs)]
     return tuple(sorted(found, key=lambda finding: -RANK[finding.verdict]))
 
 

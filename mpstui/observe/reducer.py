@@ -345,7 +345,8 @@ class NodeState:
             if watched.state.multiuser != place.multiuser:
                 watched.state.multiuser = place.multiuser
                 watched.state.changes += 1
-            self._events.hear(place.pipe_dir, whose_word(place, self._euid) if place.state == "running" else None)
+            heard = place.state == "running" or self._teller is not None
+            self._events.hear(place.pipe_dir, whose_word(place, self._euid) if heard else None)
             old = (before.state, before.daemon) if before else None
             if old == (place.state, place.daemon):
                 continue

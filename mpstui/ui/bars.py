@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -83,6 +84,8 @@ class Header(LineWidget):
 def _health(daemon: Daemon, past: Past | None) -> tuple[str, str]:
     """Mark, word and style; of the past what was known then."""
     word, style = health_word(daemon)
+    if daemon.fault_word and daemon.claimant(os.geteuid()) is not None:
+        word, style = f"? {daemon.fault_word.removesuffix('?')}", "dim"
     if past is not None and daemon.health == "unknown":  # nobody looks any more
         word = f"{UNKNOWN} {'by its log' if daemon.servers else 'not known'} then"
     if past is not None and past.gap is not None:

@@ -105,3 +105,6 @@ def test_who_takes_the_place_of_roots_daemon_is_told_of_and_does_not_make_it_his
     health = mpstui("status", "--health", "--pipe-dir", pipe_dir)
     assert health.returncode == 4
     assert f"daemon {daemon.pid} runs, but" in health.stderr
+    doctor = mpstui("doctor", "--json", "--pipe-dir", pipe_dir, MPSTUI_CONTROL_DEADLINE="1")
+    findings = {each["check"]: each for each in json.loads(doctor.stdout)["findings"] if str(pipe_dir) in str(each)}
+    assert (findings["answering"]["verdict"], findings["pipe_dir"]["verdict"]) == ("error", "warning")

@@ -9,13 +9,16 @@ import socket
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 
-from mpstui.cli.status import print_text, to_json
-from mpstui.core.model import Daemon, Device, OutsideClient, ProcessKey, Server, ServerFault, Snapshot
+from mpstui.cli.status import exit_status, print_text, to_json
+from mpstui.core.model import Condition, Daemon, Device, OutsideClient, ProcessKey, Server, ServerFault, Snapshot
+from mpstui.core.trust import Speaker
 from mpstui.sim.marker import control_binary
 from mpstui.sim.node import SimNode
 from tests.operations.fakes import client
@@ -280,3 +283,32 @@ def test_an_unknown_field_is_a_mistake_of_the_command_line(mpstui: Mpstui) -> No
     assert (told.status, told.out) == (2, "")
     assert "gpu_mem" in told.err
     assert "nearest: gpu_memory" in told.err
+
+
+HIS = Speaker(64301, "a daemon of mallory")
+
+
+@pytest.mark.parametrize(
+    ("daemons", "status"),
+    [
+        ([(64301, "ok", HIS)], 0),
+        ([(64301, "blocked", HIS)], 3),
+        ([(64301, "blocked", HIS), (0, "ok", Speaker(0))], 0),
+        ([(64301, "ok", HIS), (0, "blocked", Speaker(0))], 4),
+        ([(64301, "ok", HIS), (0, "ok", HIS)], 4),
+    ],
+)
+def test_whose_daemons_the_exit_status_of_all_is_of(
+    daemons: list[tuple[int, Any, Speaker]], status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others' count where there are only those, as for who works on one by sudo; and a deaf one of theirs is no trouble
+    of the node's. Where another user's sockets are in the place of root's own daemon, that is."""
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    found = [
+        replace(
+            shown_node(key=ProcessKey(number), uid=uid, speaker=speaker).daemons[0],
+            condition=Condition(health, "none" if health == "ok" else "silent"),
+        )
+        for number, (uid, health, speaker) in enumerate(daemons, 1)
+    ]
+    assert exit_status(replace(shown_node(), daemons=tuple(found)), named=False) == status

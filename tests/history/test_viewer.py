@@ -18,8 +18,8 @@ import pytest
 from mpstui import api
 from mpstui.commands import CommandTarget, RefusedError, fill
 from mpstui.config import CommandSpec
-from mpstui.core.model import Past, Snapshot
-from mpstui.core.trust import ANYBODY
+from mpstui.core.model import Event, Past, Snapshot, Suspect
+from mpstui.core.trust import ANYBODY, Speaker
 from mpstui.history import player
 from mpstui.history.log_recording import LogTape
 from mpstui.history.player import Player, ShownMoment
@@ -28,6 +28,7 @@ from mpstui.history.reader import LogHistory
 from mpstui.history.recording import FileSink, FileTape, MemoryTape, RecordingError, lines
 from mpstui.history.times import time_within
 from mpstui.history.viewer import LiveViewer, Viewer, of_file, of_logs
+from mpstui.observe.discovery import Place
 from mpstui.observe.reducer import NodeState
 from mpstui.operations.registry import ON_OVERVIEW, OPERATIONS
 from mpstui.operations.runner import OperationRunner
@@ -263,6 +264,16 @@ def test_what_another_user_wrote_down_is_that_users_claim_whatever_it_says(log_d
         name = "UID 64101" if uid else "an unknown user"
         claims = (p.text.startswith(name) and p.severity == "info" for p in snapshot.problems)
         assert whose is None or all(claims)
+
+
+def test_who_wrote_all_of_it_stays_its_teller_when_its_daemon_ends() -> None:
+    """A recording of his in which a daemon ended blamed whom he liked by name again."""
+    written = NodeState()
+    written.believe_only(Speaker(None, "what mallory has written", by=64301))
+    theirs = Event("fatal_fault", 1.0)._replace(pipe_dir=PIPE, suspects=(Suspect(5, 1000, "alice", "train.py"),))
+    for state in ("running", "stale"):
+        written.set_places([Place(PIPE, state, PIPE)])
+        assert [each.user for each in written._events.named(theirs).suspects] == [None], state
 
 
 def test_a_clock_that_was_set_back_hides_no_event_from_who_steps(tape, monkeypatch) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from mpstui.core.faults import fault_reports
 from mpstui.core.model import LostClient, ProcessKey, Snapshot
+from mpstui.core.trust import Speaker
 from mpstui.ui.dialogs import HarmConfirm
 from mpstui.ui.dialogs.facts import rows_of
 from mpstui.ui.dialogs.widgets import DetailRow
@@ -60,6 +61,29 @@ def test_what_the_logs_word_is_worth_is_seen_at_every_width() -> None:
         for width in range(20, 80):
             shown = fit_line(alert_lines(fault, daemon, width, 2)[1], width)
             assert not any(str(pid) in str(shown) for pid in named) or "proof" in str(shown), (width, shown)
+
+
+async def test_what_another_users_daemon_says_of_a_fault_is_said_as_his() -> None:
+    """In red, as a fact, it stood first on root's screen: whoever starts a daemon may have it say so."""
+    healthy = node()
+    servers = tuple(replace(server, status="FAULT") for server in healthy.daemons[0].servers)
+    his = replace(
+        healthy.daemons[0],
+        servers=servers,
+        uid=64301,
+        user="mallory",
+        speaker=Speaker(64301, "a daemon of mallory"),
+        simulated=False,
+    )
+    app = trouble_app(replace(healthy, daemons=(his,)))
+    async with app.run_test(size=SIZE) as pilot:
+        text = text_of(app)
+        assert "? mallory's daemon says that server 1402 is in FAULT" in text
+        assert "? FAULT" in text.splitlines()[0]
+        await pilot.press("exclamation_mark")
+        assert "mallory's daemon says that its server 1402 is in FAULT" in said(app)
+        assert "leave it to its owner" in said(app)
+        assert "are refused" not in said(app)
 
 
 async def test_a_fault_that_no_log_tells_of_is_not_called_none() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import replace
 from typing import Final, cast
@@ -87,6 +88,11 @@ def _who(report: FaultReport, width: int) -> Line:
 def alert_lines(snapshot: Snapshot, daemon: Daemon, width: int, most: int, key: str = "!") -> list[Line]:
     """At most ``most`` lines; none where there is nothing to say. ``key`` opens what to do."""
     out: list[Line] = []
+    if (whose := daemon.claimant(os.geteuid())) is not None:  # he may say it of whomever he likes
+        failed = next((server for server in daemon.servers if "FAULT" in (server.status or "")), None)
+        if failed is not None and most > 0:
+            out.append(((" ? ", "dim"), (f"{whose}'s daemon says that server {failed.pid} is in FAULT", "dim")))
+        return out
     for report in fault_reports(daemon, snapshot):
         said = report.fault.confirmed
         right: Line = (("  ", "text"), (key, "key"), (" what to do " if said else " more ", "text"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -15,6 +16,7 @@ from mpstui.core.faults import FaultReport, OwnerNote, fault_reports
 from mpstui.core.late import dataclass
 from mpstui.core.model import Client, ProcessKey, Server, Snapshot
 from mpstui.core.text import UNKNOWN, format_age, listed, owner, plural
+from mpstui.core.trust import to_its_owner
 from mpstui.operations.registry import operation
 from mpstui.operations.rescue import targets
 from mpstui.ui.bars import KeyHint, unless
@@ -202,6 +204,11 @@ class FaultScreen(ListScreen):
         over = recovery(snapshot, daemon) if daemon is not None else None
         if report is None:
             if failed := self._failed():  # the daemon's own word, without a log that tells of it
+                if (whose := daemon.claimant(os.geteuid()) if daemon is not None else None) is not None:
+                    claim = f"{whose}'s daemon says that its server {failed[0].pid} is in FAULT."
+                    return f"By the word of {whose}", [
+                        Para(claim, "text", "?"), Para(to_its_owner(whose), "accent", "→"),
+                    ]  # fmt: skip
                 text = f"Server {failed[0].pid} is in FAULT, and no log tells of it: whom it hit is not known."
                 then = "New clients are refused until the last client that was hit has ended."
                 return f"Server {failed[0].pid} in FAULT", [Para(text, "bad", "✕"), Para(then, "text")]
