@@ -18,8 +18,8 @@ from typing import Any, Final
 
 from mpstui.core.late import dataclass, pattern
 from mpstui.core.text import error_text, path_text, printable
-from mpstui.system.procfs import nameless_uid, user_name
-from mpstui.system.trusted import NotTrustedError, judge_directory, open_trusted
+from mpstui.system.procfs import nameless_uid
+from mpstui.system.trusted import NotTrustedError, judge_directory, judge_open, open_trusted
 
 SYSTEM: Final = Path("/etc/mpstui/config.toml")
 """Root's, for every user of the machine. No variable names another one: it may hold a policy."""
@@ -635,13 +635,17 @@ def _read_toml(path: Path, *, of_root: bool = False, shipped: bool = False) -> d
             root = 0 if knows_root() else nameless_uid()
             if of_root and (found.st_uid != root or found.st_mode & 0o022):
                 raise _BadFileError("must be root's, and nobody else may write it")
-            if not (of_root or shipped) and found.st_uid not in {0, os.geteuid()}:
-                raise _StrangersError(f"belongs to {user_name(found.st_uid)}")
+            if not (of_root or shipped):
+                judge_open(path, descriptor, {0, os.geteuid()})
             raw = file.read(FILE_LIMIT + 1).removeprefix(codecs.BOM_UTF8)
     except FileNotFoundError:
         raise
     except OSError as error:
         raise _BadFileError(error.strerror or "cannot be read") from None
+    except NotTrustedError as error:
+        if error.fault == "owner":
+            raise _StrangersError(str(error)) from None
+        raise _BadFileError(str(error)) from None
     if len(raw) > FILE_LIMIT:
         raise _BadFileError(f"is larger than {FILE_LIMIT // 1024} KiB")
     try:

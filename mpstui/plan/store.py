@@ -12,8 +12,7 @@ from typing import Final
 from mpstui.config import config_dir
 from mpstui.core.text import path_text, printable
 from mpstui.plan.profile import NAME, Profile, ProfileError, dump, parse
-from mpstui.system.procfs import user_name
-from mpstui.system.trusted import NotTrustedError, judge_way
+from mpstui.system.trusted import NotTrustedError, judge_open, judge_way
 
 _LIMIT: Final = 64 * 1024
 _FILES: Final = 500
@@ -47,23 +46,24 @@ def names(folder: Path | None = None) -> tuple[str, ...]:
 
 def read(name: str, folder: Path | None = None) -> tuple[Profile, str]:
     """A profile and its text. Raises ProfileError, which names the file and the line. As the configuration, it is read
-    where it is root's or the user's own alone: behind sudo or a link it may be somebody else's."""
+    where it is root's or the user's own alone, and nobody else may change it: behind sudo or a link it may be
+    somebody else's."""
     path = path_of(name, folder)
     where = path_text(path, 200)
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(descriptor, "rb") as file:
-            found = os.fstat(descriptor)
-            if not stat.S_ISREG(found.st_mode):
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise ProfileError(f"{where}: is not a file")
-            if found.st_uid not in {0, os.geteuid()}:
-                raise ProfileError(f"{where}: belongs to {user_name(found.st_uid)}; it is not read")
+            judge_open(path, descriptor, {0, os.geteuid()})
             raw = file.read(_LIMIT + 1).removeprefix(codecs.BOM_UTF8)
     except FileNotFoundError:
         present = ", ".join(names(folder)) or "none"
         raise ProfileError(f"there is no profile “{name}”; there are: {present} (in {where})") from None
     except OSError as error:
         raise ProfileError(f"{where}: {error.strerror or 'cannot be read'}") from None
+    except NotTrustedError as error:
+        raise ProfileError(f"{where}: {error}; it is not read") from None
     if len(raw) > _LIMIT:
         raise ProfileError(f"{where}: is larger than {_LIMIT // 1024} KiB")
     try:

@@ -12,6 +12,7 @@ import grp
 import os
 import pwd
 import re
+import shlex
 import stat
 import time
 from collections.abc import Collection, Iterable, Sequence
@@ -23,7 +24,7 @@ from typing import Final, Literal
 from mpstui.core.late import pattern
 from mpstui.core.text import error_text, path_text, printable
 from mpstui.system.memory import INSIDE
-from mpstui.system.procfs import read_proc, user_name
+from mpstui.system.procfs import nameless_uid, read_proc, user_name
 
 _LOOK: Final = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _SAFE: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
@@ -93,6 +94,37 @@ def judge_own(path: Path, owners: Collection[int]) -> None:
         mode = stat.S_IMODE(os.fstat(way[-1]).st_mode)
         if mode & stat.S_ISVTX and mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise NotTrustedError(f"others may write to {path_text(path)} (mode {mode:04o})", "writable", "others")
+
+
+def judge_open(path: Path, fd: int, owners: Collection[int]) -> None:
+    """Raises NotTrustedError, without the path at the beginning and with the remedy, where others than ``owners`` own
+    the file that was opened, or may write to it or to a folder that has its name, or that of a link to it. OSError
+    where a folder is no longer there.
+
+    As ssh judges its configuration, less strict than :func:`open_trusted`: who may change a folder further up still has
+    no file of one of ``owners`` to put there, which says what he likes. Where this user namespace has no number for
+    everybody, whose folder it is cannot be told, and is no fault.
+    """
+    found = os.fstat(fd)
+    if found.st_uid not in owners:
+        whose = user_name(found.st_uid)
+        raise NotTrustedError(f"belongs to {whose}", "owner", whose)
+    if whose := _writers(fd, found, owners):
+        remedy = f"chmod go-w {shlex.quote(path_text(path))}"
+        raise NotTrustedError(f"can be changed by {whose} ({_mode(found)}): {remedy}", "writable", whose)
+    nameless = nameless_uid()
+    makers = {*owners} if nameless is None else {*owners, nameless}
+    for folder in dict.fromkeys((path.absolute().parent, Path(os.path.realpath(path)).parent)):
+        above = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            try:
+                _judge(folder, above, os.fstat(above), makers)
+            except NotTrustedError as error:
+                remedy = f": chmod go-w {shlex.quote(path_text(folder))}" if error.fault == "writable" else ""
+                text = f"is in a folder of others: {error}{remedy}"
+                raise NotTrustedError(text, error.fault, error.whose) from None
+        finally:
+            os.close(above)
 
 
 def judge_way(path: Path, owners: Collection[int]) -> None:
@@ -216,20 +248,26 @@ def _judge(place: Path, fd: int, found: os.stat_result, owners: Collection[int])
     if found.st_uid not in owners:
         whose = user_name(found.st_uid)
         raise NotTrustedError(f"{path_text(place)} belongs to {whose}", "owner", whose)
-    folder = stat.S_ISDIR(found.st_mode)
-    if stat.S_ISLNK(found.st_mode) or (folder and found.st_mode & stat.S_ISVTX):
-        return
-    whose = ""
+    if whose := _writers(fd, found, owners):
+        raise NotTrustedError(f"{path_text(place)} can be changed by {whose} ({_mode(found)})", "writable", whose)
+
+
+def _writers(fd: int, found: os.stat_result, owners: Collection[int]) -> str:
+    """Who else may write to it, or nothing."""
+    if stat.S_ISLNK(found.st_mode) or (stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX):
+        return ""
     if found.st_mode & stat.S_IWOTH:
-        whose = "everybody"
-    elif found.st_mode & stat.S_IWGRP:
+        return "everybody"
+    if found.st_mode & stat.S_IWGRP:
         if _has_acl(fd):
-            whose = "others, by an access control list"
-        elif _is_shared(found.st_gid, frozenset(owners), int(time.monotonic() // 60)):
-            whose = f"the group {_group_name(found.st_gid)}"
-    if whose:
-        mode = f"mode {stat.S_IMODE(found.st_mode):04o}"
-        raise NotTrustedError(f"{path_text(place)} can be changed by {whose} ({mode})", "writable", whose)
+            return "others, by an access control list"
+        if _is_shared(found.st_gid, frozenset(owners), int(time.monotonic() // 60)):
+            return f"the group {_group_name(found.st_gid)}"
+    return ""
+
+
+def _mode(found: os.stat_result) -> str:
+    return f"mode {stat.S_IMODE(found.st_mode):04o}"
 
 
 def _has_acl(fd: int) -> bool:

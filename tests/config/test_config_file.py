@@ -7,6 +7,7 @@ import os
 import pytest
 
 from mpstui.config import Config, config_dir, load_config
+from mpstui.system import trusted
 
 
 @pytest.fixture
@@ -113,3 +114,36 @@ def test_how_much_more_is_wrong_is_said(file):
     (message,) = load_config(file)[1]
     assert message.count("run must be") == 5
     assert message.endswith("; and 2 more")
+
+
+@pytest.mark.parametrize("which", ["file", "folder", "target"])
+def test_what_others_may_have_written_is_not_read(tmp_path, which):
+    """As ssh has it; a link is judged where it stands and where it leads."""
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    file = folder / "config.toml"
+    file.write_text("refresh = 7\n[keys]\nquit = 'x'\n")
+    if which == "target":
+        (folder / "dots").mkdir()
+        file.rename(folder / "dots" / "c.toml")
+        file.symlink_to("dots/c.toml")
+    assert load_config(file)[0].refresh == 7
+    wrong = {"file": file, "folder": folder, "target": folder / "dots"}[which]
+    wrong.chmod(0o666 if which == "file" else 0o777)
+    config, (message,) = load_config(file)
+    assert (config.refresh, config.keys, config.read_only) == (1.0, {}, True)
+    assert f"can be changed by everybody (mode {'0666' if which == 'file' else '0777'}): chmod go-w {wrong};" in message
+    assert message.endswith("read-only until it is corrected")
+    wrong.chmod(0o1777 if which == "folder" else 0o755)  # nobody else takes a file away there
+    assert load_config(file)[1] == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone gives a file away")
+def test_whose_folder_it_is_is_not_told_where_not_everybody_has_a_number(file, monkeypatch):
+    file.write_text("refresh = 7")
+    os.chown(file.parent, 64103, -1)
+    config, (message,) = load_config(file)
+    assert (config.refresh, config.read_only) == (1.0, False)
+    assert message == f"{file}: is in a folder of others: {file.parent} belongs to UID 64103; it is not read"
+    monkeypatch.setattr(trusted, "nameless_uid", lambda: 64103)
+    assert load_config(file)[0].refresh == 7

@@ -50,6 +50,12 @@ def test_they_do_whoever_has_installed_the_program(tmp_path: Path, monkeypatch: 
     specs, messages = load_themes(NOBODYS)
     assert ([spec.name for spec in specs], messages) == (["blue"], [])
     assert load_themes(tmp_path)[1] != [], "but a user's own are his"
+    os.chown(tmp_path / "blue.toml", 0, 0)
+    (tmp_path / "blue.toml").chmod(0o666)
+    monkeypatch.setattr(mpstui.config, "shipped_themes_dir", lambda: NOBODYS)
+    specs, (message,) = load_themes(tmp_path)
+    assert specs == []
+    assert message.endswith(f"can be changed by everybody (mode 0666): chmod go-w {tmp_path / 'blue.toml'}")
 
 
 @pytest.mark.parametrize("name", ["mpstui-dark", "mpstui-light", "mpstui-contrast"])

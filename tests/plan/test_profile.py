@@ -242,7 +242,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root alone gives a file away")
-@pytest.mark.parametrize("how", ["file", "link", "folder"])
+@pytest.mark.parametrize("how", ["file", "link", "folder", "mode"])
 def test_of_another_users_no_profile_is_read_and_none_is_written_there(tmp_path: Path, how: str) -> None:
     """Behind sudo the folder is that of whoever calls it, and what he has in it may lead anywhere."""
     folder = tmp_path / "profiles"
@@ -250,6 +250,11 @@ def test_of_another_users_no_profile_is_read_and_none_is_written_there(tmp_path:
     if how == "link":
         path.rename(tmp_path / "his.toml")
         path.symlink_to(path := tmp_path / "his.toml")
+    if how == "mode":
+        path.chmod(0o666)
+        with pytest.raises(ProfileError, match=r"changed by everybody \(mode 0666\): chmod go-w .*his\.toml; it is"):
+            store.read("his", folder)
+        return
     os.chown(folder if how == "folder" else path, 64101, -1)
     if how != "folder":
         with pytest.raises(ProfileError, match=r"his\.toml: belongs to UID 64101; it is not read"):
