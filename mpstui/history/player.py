@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final, NamedTuple
+import math
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple, TypeVar
 
 from mpstui.core.model import Snapshot
 from mpstui.core.text import error_text
@@ -15,10 +16,22 @@ _BEFORE: Final = 120
 """Snapshots before the one that is asked for that come with it, for plots."""
 
 
+T = TypeVar("T")
 _GAP: Final = 5.0
 """Seconds between two runs of a recorder that are told as a time of which nothing is known."""
 _READ: Final = 5.0
 """Seconds from its beginning in which a recording has read its node, or has not."""
+
+
+_MOST: Final = 200_000
+"""Of what is read for one look: a member costs 1,000, and each line 1 and 1 more for each KiB. A full one of a
+recorder's costs 25,000, and a look reads one or two; a file of a stranger's may have members without end in which there
+is nothing to be shown."""
+_MEMBER: Final = 1_000
+
+
+class _EnoughError(Exception):
+    """A look has read as much as it may, or nobody waits for it any longer."""
 
 
 class ShownMoment(NamedTuple):
@@ -42,6 +55,30 @@ class Player:
         self._until: float | None = None
         self._cursor: _Cursor | None = None
         self._begun: dict[int, bool] = {}
+        self._rest: float = math.inf
+        self._left = False
+
+    def leave(self) -> None:
+        """Ends a look at the next line, in whatever thread it is, and every later one: nobody waits for it."""
+        self._left = True
+
+    def _look(self, look: Callable[[], T | None]) -> T | None:
+        """What it finds, or None where it has not found anything in as much as one look reads."""
+        self._rest = _MOST
+        try:
+            return look()
+        except _EnoughError:
+            self._cursor = None
+            if not self._left:
+                self.trouble = "There is too much in the recording that tells of nothing: not all of it was looked at."
+            return None
+        finally:
+            self._rest = math.inf
+
+    def _pay(self, cost: int) -> None:
+        self._rest -= cost
+        if self._left or self._rest < 0:
+            raise _EnoughError
 
     @property
     def span(self) -> tuple[float, float]:
@@ -56,6 +93,10 @@ class Player:
         """From when there is something to see: the first moment by which the node's devices were read, its daemons were
         looked for, and each was asked. Its first one, where that is not so soon."""
         first, _ = self.span
+        found = self._look(lambda: self._begin(first))
+        return first if found is None else found
+
+    def _begin(self, first: float) -> float | None:
         asked = None
         for when, shown, _ in self.moments(0) if self.tape.heads() else ():
             if when > first + _READ:
@@ -64,7 +105,7 @@ class Player:
                 asked = when if asked is None else asked
                 if shown.devices:
                     return when
-        return first if asked is None else asked
+        return asked
 
     def gap(self, time: float) -> tuple[float, float] | None:
         """From when to when nothing was recorded, where that time is between two pieces; None where it is in one."""
@@ -87,6 +128,9 @@ class Player:
 
     def at(self, time: float) -> ShownMoment | None:
         """What was known at that time; before the first moment: there. None where nothing is known yet."""
+        return self._look(lambda: self._at(time))
+
+    def _at(self, time: float) -> ShownMoment | None:
         heads = self.tape.heads()
         if not heads:
             return None
@@ -101,6 +145,9 @@ class Player:
 
     def next_event(self, after: float) -> ShownMoment | None:
         """The first moment behind ``after`` with an event that was not there before; None where there is none."""
+        return self._look(lambda: self._next_event(after))
+
+    def _next_event(self, after: float) -> ShownMoment | None:
         heads = self.tape.heads()
         for number in range(member_at(heads, after), len(heads)):
             if heads[number].events and (heads[number].last > after or number == len(heads) - 1):
@@ -111,6 +158,9 @@ class Player:
 
     def previous_event(self, before: float) -> ShownMoment | None:
         """The last moment before ``before`` with an event that was not there before; None where there is none."""
+        return self._look(lambda: self._previous_event(before))
+
+    def _previous_event(self, before: float) -> ShownMoment | None:
         heads = self.tape.heads()
         for number in reversed(range(member_at(heads, before) + 1 if heads else 0)):
             if heads[number].events:
@@ -146,14 +196,17 @@ class Player:
         raw, coder = lines(self.tape, number), Coder()
         time = 0.0
         try:
+            self._pay(_MEMBER)
             first = next(raw, None)
             if first is None:
                 return
+            self._pay(1 + (len(first) >> 10))
             time, node = coder.resumed(first)
             if self._teller is not None:
                 node.believe_only(self._teller)
             yield time, None, _newest(node.snapshot(time))
             for line in raw:
+                self._pay(1 + (len(line) >> 10))
                 told_at, name, values = coder.decode(line)
                 time = max(time, told_at)  # by a clock that was set back it was all at once, as a recorder has it
                 made = _told(node, name, values)

@@ -46,6 +46,8 @@ _MANY: Final = 20_000
 LINE: Final = 8 << 20
 _UNPACKED: Final = 48 << 20
 _MEMBERS: Final = 200_000
+_CUT: Final = 3
+"""Parts of a recording that are looked through for where they were cut off; of more only where they begin is told."""
 FLUSH: Final = 5.0
 """Seconds after which a line is in the file."""
 _FIXED: Final = b"\x1f\x8b\x08\x04\x00\x00\x00\x00\x00\xff"
@@ -563,6 +565,7 @@ class FileTape:
     def __init__(self, path: Path) -> None:
         self.path, self.uid = path, 0
         self.trouble: str | None = None
+        self._cut = 0
         self._files: list[int] = []
         self._members: list[tuple[Head, int, int]] = []
         """Its head, its file, and where it is there."""
@@ -614,7 +617,9 @@ class FileTape:
             self._members.append((head._replace(size=whole), fd, offset))
             if whole < head.size:
                 self.trouble = f"{path_text(part)} is cut off: its end is missing; it is shown up to there"
-                self._members[-1] = (head._replace(size=whole, last=self._end_of(head)), fd, offset)
+                self._cut += 1
+                end = self._end_of(head) if self._cut <= _CUT else head.first
+                self._members[-1] = (head._replace(size=whole, last=end), fd, offset)
             offset += whole
 
     def _end_of(self, head: Head) -> float:

@@ -140,6 +140,8 @@ class Viewer:
     async def stop(self) -> None:
         """See Collector."""
         task, self._task = self._task, None
+        if self._player is not None and self._what == "REPLAY":  # only of a file nobody begins anew
+            self._player.leave()
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)

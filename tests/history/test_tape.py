@@ -3,6 +3,7 @@ stranger makes of the file."""
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import gzip
 import json
@@ -511,6 +512,48 @@ def event(**more: object) -> bytes:
         "now": 1e9,
     }
     return json.dumps({"t": 1e9, "r": "add_event", "v": values}).encode()
+
+
+def test_a_file_without_end_is_looked_through_as_far_as_one_look_goes_and_left_at_once(tmp_path):
+    """A stranger's of 200,000 members with nothing to show: q and Ctrl-C had to wait for all of them."""
+    (path := tmp_path / "bomb.mps").write_bytes(
+        member(state(), SHOW) + b"".join(member(state(), first=1e9 + number) for number in range(1, 1000))
+    )
+    tape, read = FileTape(path), []
+    whole = tape.read
+    tape.read = lambda number, offset, most: read.append(number) or whole(number, offset, most)
+    player = Player(tape)
+    for look in (player.at, player.previous_event, lambda _: player.next_event(1e9)):
+        player.trouble = None
+        assert look(2e9) is None
+        assert len(set(read)) < 250
+        assert (
+            player.trouble == "There is too much in the recording that tells of nothing: not all of it was looked at."
+        )
+        read.clear()
+    assert player.at(player.begin).snapshot.time == 1e9, "one look is not the next one's"
+    player.leave()
+    player.trouble = None
+    read.clear()
+    assert (player.at(2e9), player.next_event(1e9), player.trouble, read) == (None, None, None, [])
+
+
+def test_who_leaves_a_recording_waits_for_no_look(tmp_path):
+    (path := tmp_path / "one.mps").write_bytes(member(state(), SHOW))
+    viewer = of_file(path, 1.0)
+    asyncio.run(viewer.prime())
+    asyncio.run(viewer.stop())
+    assert viewer._player.at(1e9 - 1) is None
+
+
+def test_of_many_parts_that_are_cut_off_a_few_are_looked_through(tmp_path, monkeypatch):
+    cut, looked = member(state(), SHOW, first=1e9)[:-8], []
+    for name in ("a", *(f"a.{number}" for number in range(1, 9))):
+        (tmp_path / name).write_bytes(cut)
+    end = FileTape._end_of
+    monkeypatch.setattr(FileTape, "_end_of", lambda tape, head: looked.append(head) or end(tape, head))
+    heads = FileTape(tmp_path / "a").heads()
+    assert (len(heads), len(looked)) == (9, 3)
 
 
 @pytest.mark.parametrize(
