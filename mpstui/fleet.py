@@ -543,10 +543,13 @@ def hosts_in_config(pattern: str, ssh: Sequence[str] = ("ssh",)) -> list[str]:
 
 def _named(file: Path, deep: int) -> Iterable[str]:
     try:
-        if not stat.S_ISREG(file.stat().st_mode):
-            raise FleetError(f"{path_text(file)} is no file")
-        with file.open(errors="replace") as opened:
-            text = opened.read(1 << 20)
+        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise FleetError(f"{path_text(file)} is no file")
+            text = os.read(descriptor, 1 << 20).decode(errors="replace")
+        finally:
+            os.close(descriptor)
     except OSError as error:
         if deep:
             return  # as ssh does

@@ -57,6 +57,7 @@ from mpstui.plan.tenants import (
     read_looks,
 )
 from mpstui.plan.types import Plan, PlanTarget, Rest, Share, Strategy, target_from, target_of
+from mpstui.system.trusted import NotTrustedError, open_given
 
 USAGE = 2
 
@@ -340,9 +341,9 @@ def _looks(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> list[Loo
     else:
         where = path_text(Path(options.from_activity), 200)
         try:
-            with open(options.from_activity, "rb") as file:
+            with open(open_given(Path(options.from_activity)), "rb") as file:
                 looks = list(read_looks(_lines(file), where))
-        except OSError as error:
+        except (OSError, NotTrustedError) as error:
             raise PlanError(f"{where}: {error_text(error)}") from None
     return looks
 

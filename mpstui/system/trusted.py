@@ -8,6 +8,7 @@ walked one name at a time, each of them held open, and the file is opened in the
 from __future__ import annotations
 
 import errno
+import fcntl
 import grp
 import os
 import pwd
@@ -154,6 +155,35 @@ def open_named(path: Path) -> int:
             os.close(fd)
             raise
         return fd
+
+
+def open_given(path: Path) -> int:
+    """A descriptor, to read, of what somebody names in a command: a file or a device, or a pipe of the user's own, or
+    one that this process was started with (``/dev/stdin``, a shell's ``<(…)``), for whose other end it may wait.
+
+    Nobody else's pipe is waited for: a FIFO may have been put in the place of the file. Raises NotTrustedError,
+    OSError.
+    """
+    place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        found = os.fstat(place)
+        if stat.S_ISFIFO(found.st_mode) and not _is_given(found):
+            own = found.st_uid == os.geteuid() and os.path.samestat(os.lstat(path), found)
+            if not own:
+                raise NotTrustedError(f"it is a pipe of {user_name(found.st_uid)}, and is not waited for", "kind")
+        return os.open(f"/proc/self/fd/{place}", os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY)
+    finally:
+        os.close(place)
+
+
+def _is_given(pipe: os.stat_result) -> bool:
+    """Whether this process has the pipe open; what is only looked at is not."""
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            held = int(name)
+            if os.path.samestat(os.fstat(held), pipe) and not fcntl.fcntl(held, fcntl.F_GETFL) & os.O_PATH:
+                return True
+    return False
 
 
 def _open(path: Path, flags: int, folder: int) -> int:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import subprocess
 import sys
+import threading
 from datetime import datetime, timezone
 from pathlib import Path
 from types import SimpleNamespace
@@ -210,6 +212,24 @@ def test_looks_that_cannot_be_read(mpstui: Run, tmp_path: Path) -> None:
     # Before anything of this node is asked, which may have several GPUs.
     assert "it has no sample" in mpstui("plan", "--from-activity", "/dev/null")[2]
     assert "--by goes with" in mpstui("plan", "--by", "user", "--clients", 2, *SIZE)[2]
+
+
+def test_the_pipe_of_somebody_else_is_not_waited_for_and_one_that_is_given_is(mpstui: Run, tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.write(writing, b"{}\n")
+    os.close(writing)
+    os.mkfifo(fifo := tmp_path / "fifo")
+    tells = threading.Thread(target=fifo.write_bytes, args=(b"{}\n",), daemon=True)
+    tells.start()
+    assert "fifo: line 1" in mpstui("plan", "--from-activity", fifo, *SIZE)[2]
+    tells.join()
+    if os.geteuid() == 0:
+        os.fchown(reading, 64107, -1)  # as it is behind sudo
+        os.chown(fifo, 64107, -1)
+        status, _, err = mpstui("plan", "--from-activity", fifo, *SIZE)
+        assert (status, "it is a pipe of UID 64107, and is not waited for" in err) == (2, True)
+    assert f"{reading}: line 1" in mpstui("plan", "--from-activity", f"/dev/fd/{reading}", *SIZE)[2]
+    os.close(reading)
 
 
 def test_exports_and_a_profile(mpstui: Run, place: Path) -> None:

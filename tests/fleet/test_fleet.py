@@ -98,7 +98,7 @@ def test_a_node_is_opened_by_words() -> None:
             opening(wrong, "n1")
 
 
-def test_hosts_of_the_configuration_of_ssh(tmp_path: Path) -> None:
+def test_hosts_of_the_configuration_of_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "config"
     file.write_text("Host gpu-* other\n User x\nHOST gpu-1 gpu-2\nhost=gpu-3\nHost cpu-1 !gpu-9\nHost -gpu-4\n")
     assert hosts_in_config("gpu-*", ("ssh", "-F", str(file))) == ["gpu-1", "gpu-2", "gpu-3"]
@@ -107,6 +107,12 @@ def test_hosts_of_the_configuration_of_ssh(tmp_path: Path) -> None:
     for nothing, why in (("none", "cannot be read"), (".", "is no file")):
         with pytest.raises(FleetError, match=f"{re.escape(str(tmp_path / nothing))} {why}"):
             hosts_in_config("*", ("ssh", "-F", str(tmp_path / nothing)))
+    was = file.stat()
+    file.unlink()
+    os.mkfifo(file)
+    monkeypatch.setattr(Path, "stat", lambda *_, **__: was)  # it was a file a moment ago
+    with pytest.raises(FleetError, match=f"{re.escape(str(file))} is no file"):
+        hosts_in_config("*", ("ssh", "-F", str(file)))
 
 
 @pytest.mark.parametrize(
