@@ -121,7 +121,7 @@ def examine(facts: Facts) -> tuple[Finding, ...]:
     about = _without(facts, others, mine)
     found = [finding for check in CHECKS for finding in check(about)]
     for daemon in others:
-        theirs = _without(facts, [each for each in facts.snapshot.daemons if each is not daemon], [daemon])
+        theirs = _only(facts, daemon)
         for check in _OF_OTHERS:
             seen = check in _OF_FILES and daemon.usurped(os.geteuid())
             found += [finding if seen else _claimed(finding, daemon) for finding in check(theirs)]
@@ -147,6 +147,19 @@ def _without(facts: Facts, these: Sequence[Daemon], those: Sequence[Daemon]) -> 
         directories=tuple(place for place in facts.directories if place.pipe_dir not in places),
         logs=tuple(log for log in facts.logs if log.path.parent not in logs),
         processes=tuple(process for process in facts.processes if process.pid not in pids),
+    )
+
+
+def _only(facts: Facts, daemon: Daemon) -> Facts:
+    """The facts about this daemon: also a place that has none is another one's."""
+    others = [each for each in facts.snapshot.daemons if each is not daemon]
+    found = _without(facts, others, [daemon])
+    pids = set(_pids(daemon))
+    return replace(
+        found,
+        directories=tuple(place for place in found.directories if place.pipe_dir == daemon.pipe_dir),
+        logs=tuple(log for log in found.logs if log.path.parent == daemon.log_dir),
+        processes=tuple(process for process in found.processes if process.pid in pids),
     )
 
 

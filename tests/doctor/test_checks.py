@@ -247,6 +247,20 @@ def test_the_limit_of_a_namespace_is_one():
     assert finding.evidence == "no memory limit is set"
 
 
+def test_a_place_without_a_daemon_is_not_told_as_another_users_daemons():
+    """It was, once for each of them: "UID 64101's daemon: … no daemon runs here"."""
+    theirs = [
+        daemon(pipe_dir=Path(f"/tmp/mps_{n}"), uid=n, speaker=Speaker(n, f"a daemon of UID {n}"))
+        for n in (64101, 64102)
+    ]
+    left, log = Path("/tmp/left"), LogFacts(Path("/tmp/log/control.log"), "not there", 0, 1000.0, 1)
+    empty = replace(place(state="stale"), pipe_dir=left)
+    shown = facts(daemon(client()), *theirs, directories=(place(), empty), logs=(log,))
+    found = [finding for finding in examine(shown) if "/tmp/left" in f"{finding}" or "/tmp/log" in f"{finding}"]
+    assert found
+    assert [finding.evidence for finding in found if "UID 641" in finding.evidence] == []
+
+
 def test_what_protocol_3_lets_others_do_is_not_known():
     given = facts(daemon(protocol="v3", driver="615.71"), directories=(place(),))
     assert verdicts(setup.strangers, given) == ["unknown"]
