@@ -168,6 +168,21 @@ async def test_offers_stand_in_order_with_whom_the_log_names_and_what_that_is_wo
         assert "◀ named, not proof" in next(line for line in text.splitlines() if "3000" in line and "alice" in line)
 
 
+async def test_of_clients_in_containers_nobody_is_counted_and_nobody_is_noted() -> None:
+    """It offered "End all 0" and the note to "—"."""
+    told = faulted(A)
+    server = told.daemons[0].servers[0]
+    fault = replace(server.fault, affected=())
+    server = replace(server, clients=(), clients_elsewhere=2, fault=fault)
+    app = trouble_app(replace(told, daemons=(replace(told.daemons[0], servers=(server,)),)))
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("exclamation_mark")
+        assert "Nobody can be ended from here" in said(app)
+        assert "There is no note: whose processes were hit is not known here." in said(app)
+        for word in ("End all", "End them", "Tell the owners"):
+            assert word not in said(app)
+
+
 async def test_the_notes_go_to_the_clipboard_one_by_one_and_together() -> None:
     app = trouble_app(faulted(A, B, C))
     async with app.run_test(size=SIZE) as pilot:

@@ -272,22 +272,34 @@ class FaultScreen(ListScreen):
                 text = "A log alone proves no fault, so nothing is offered"
             yield Para(f"{text}: end no process because of it.", "text", "▸")
             return
-        note = self._note(report)
-        to = owner(note.user, note.uid) if note else UNKNOWN
-        every = f", {self.k('fault.copy_all', 'Y')} those to all {len(report.notes)}" if len(report.notes) > 1 else ""
-        yield Para(f"Tell the owners: {self.k('copy', 'y')} copies the note to {to}{every}.", "accent", "1")
-        one = self._one()
-        key = self.k("fault.end_one", "x")
-        row = f"{key} ends process {one[0].pid}" if one else f"put the cursor on a process that has to end, then {key}"
-        yield Para(f"End them one by one: {row} (SIGTERM, grace, SIGKILL).", "accent", "2")
-        all_of_them, key = len(self._all()), self.k("action.end_lost_clients", "e")
-        yield Para(f"End all {all_of_them}: {key}. Their GPU work is lost already.", "accent", "3")
-        if (refused := self.refusal(_END, self._all())) is not None:
-            yield Para(f"Not now: {refused}.", "warn", "▲")
+        note, everyone = self._note(report), self._all()
+        if not everyone:
+            text = "Nobody can be ended from here: who was hit has ended, is in another PID namespace, or is not known"
+            yield Para(f"{text}.", "text", "▸")
+        if note is not None:
+            copy, every = self.k("copy", "y"), ""
+            if len(report.notes) > 1:
+                every = f", {self.k('fault.copy_all', 'Y')} those to all {len(report.notes)}"
+            to = owner(note.user, note.uid)
+            yield Para(f"Tell the owners: {copy} copies the note to {to}{every}.", "accent", "1")
+        else:
+            yield Para("There is no note: whose processes were hit is not known here.", "text", "▸")
+        if everyone:
+            yield from self._endings(everyone)
         if note is not None:
             yield Para()
             for line in note.text.split("\n"):
                 yield Para(line.strip(), "dim", BAR)
+
+    def _endings(self, everyone: Sequence[ProcessKey]) -> Iterator[Para]:
+        one = self._one()
+        key = self.k("fault.end_one", "x")
+        row = f"{key} ends process {one[0].pid}" if one else f"put the cursor on a process that has to end, then {key}"
+        yield Para(f"End them one by one: {row} (SIGTERM, grace, SIGKILL).", "accent", "2")
+        key = self.k("action.end_lost_clients", "e")
+        yield Para(f"End all {len(everyone)}: {key}. Their GPU work is lost already.", "accent", "3")
+        if (refused := self.refusal(_END, everyone)) is not None:
+            yield Para(f"Not now: {refused}.", "warn", "▲")
 
     def own_hints(self) -> list[KeyHint]:
         notes = self._report.notes if self._report is not None else ()
