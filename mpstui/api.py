@@ -905,6 +905,11 @@ class Events(Iterator[Event]):
         """Why some of the logs could not be read; where all events are asked for, those that are compressed too."""
         return self._logs.trouble + (self._logs.left_out if self._all else ())
 
+    @property
+    def claims(self) -> tuple[str, ...]:
+        """Whose word it is what is told of those logs that another user has written."""
+        return self._logs.claims
+
     def told(self) -> Iterator[tuple[Sequence[Event], Path | None] | None]:
         """The events some at a time, each as its log tells it, with their daemon's pipe directory; and None whenever
         there is no more at present. For who reads millions of them, or has something else to do meanwhile."""

@@ -178,12 +178,13 @@ def _print_chunks(
 
 
 def _events(node: api.Node, since: float | None, follow: bool = False) -> api.Events | int:
-    """The events; the exit status where no log can be read. Says which cannot."""
+    """The events; the exit status where no log can be read. Says which cannot, and which
+    another user has written."""
     try:
         events = node.events(since, follow=follow)
     except api.UnreadableNodeError as error:
         return unreadable(error)
-    for text in events.trouble:
+    for text in (*events.trouble, *events.claims):
         complain(text, 0)
     return events
 

@@ -4,6 +4,7 @@ keeps a log of it."""
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
 from time import localtime, strftime
@@ -44,7 +45,7 @@ class WatchedThing(NamedTuple):
 
 def things(snapshot: Snapshot) -> dict[Hashable, WatchedThing]:
     """All that is said of a node, by what each is."""
-    whole = View.of(snapshot)
+    whole, euid = View.of(snapshot), os.geteuid()
     found: dict[Hashable, WatchedThing] = {}
 
     def add(key: Hashable, name: str, thing: Thing[Any], item: object, view: View) -> None:
@@ -59,12 +60,13 @@ def things(snapshot: Snapshot) -> dict[Hashable, WatchedThing]:
     for daemon in snapshot.daemons:
         view = View.of(snapshot, daemon)
         place = path_text(daemon.pipe_dir)
-        add(place, f"daemon in {place}", DAEMON, daemon, view)
+        word = "" if daemon.counts_for(euid) else f", by the word of {daemon.whose(euid)}'s daemon"
+        add(place, f"daemon in {place}{word}", DAEMON, daemon, view)
         for server in daemon.servers:
             whose = owner(server.user, server.uid)
-            add((place, server.key), f"server {server.key.pid} of {whose}", SERVER, server, view)
+            add((place, server.key), f"server {server.key.pid} of {whose}{word}", SERVER, server, view)
             for client in server.clients:
-                add((place, client.key), f"client {client_line(client)}", CLIENT, client, view)
+                add((place, client.key), f"client {client_line(client)}{word}", CLIENT, client, view)
     for problem in snapshot.problems:
         subject = with_indices(problem.subject, whole.indices)
         text, remedy = (with_indices(part, whole.indices) for part in (problem.text, problem.remedy))

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from mpstui.core.faults import xids_of
 from mpstui.core.model import Event, Snapshot
+from mpstui.core.text import path_text
 from mpstui.history.attribution import KINDS, AuditTrail
 from mpstui.history.postmortem import state_at
 from mpstui.history.reader import LogHistory, People
@@ -99,6 +100,12 @@ class NodeLogs:
             *(text for each in self._histories for text in each.trouble),
         )
         """Why some of them could not be read."""
+        self.claims: tuple[str, ...] = tuple(
+            f"{path_text(each.log_dir)}: this is {each.speaker.why}, and the word of that user alone"
+            for each in self._histories
+            if each.speaker.by is not None
+        )
+        """Of those that another user has written, whose word they are."""
         self.left_out: tuple[str, ...] = tuple(text for each in self._histories for text in each.left_out)
         """What is missing where everything is asked for."""
 

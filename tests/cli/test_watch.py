@@ -12,6 +12,7 @@ from mpstui import api
 from mpstui.cli import main
 from mpstui.cli.watch import differences, things
 from mpstui.core.model import Client, Daemon, Device, Problem, ProcessKey, Server, Snapshot
+from mpstui.core.trust import Speaker
 
 GPU = "GPU-11111111-aaaa"
 
@@ -83,3 +84,12 @@ def test_the_command_prints_until_there_is_no_more(monkeypatch: pytest.MonkeyPat
     for other in (["--json"], ["--health"], ["--at", "10m"], ["--group-by", "user"], ["--fields", "pid"]):
         assert main(["status", "--watch", *other]) == 2
     assert "--watch stands alone: not with --fields" in capsys.readouterr().err
+
+
+def test_what_another_users_daemon_says_is_said_by_that_user() -> None:
+    told = node(client(1))
+    theirs = replace(told.daemons[0], uid=64101, user="mallory", speaker=Speaker(64101, "a daemon of mallory"))
+    lines = list(differences({}, things(replace(told, daemons=(theirs,)))))
+    of_daemon = [line for line in lines if line.startswith(("new: daemon", "new: server", "new: client"))]
+    assert of_daemon
+    assert all(", by the word of mallory's daemon" in line for line in of_daemon)

@@ -96,6 +96,18 @@ def test_since_kind_and_client(capsys, logs):
     assert len(out.splitlines()) == 2
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone gives a file to another user")
+@pytest.mark.parametrize("command", ["events", "suspects"])
+def test_of_logs_that_another_user_has_written_it_is_said_whose_word_they_are(capsys, logs, command):
+    told = f"mpstui: {logs}: this is what UID 64101 has written, and the word of that user alone"
+    assert main([command, "--log-dir", str(logs)]) == 0
+    assert told not in capsys.readouterr().err
+    for log in logs.glob("*.log"):
+        os.chown(log, 64101, -1)
+    assert main([command, "--log-dir", str(logs)]) == 0
+    assert capsys.readouterr().err.count(told) == 1
+
+
 def test_no_logs_no_traceback(capsys, tmp_path):
     status, out, err = run(capsys, "events", "--log-dir", tmp_path / "none")
     assert (status, out) == (3, "")

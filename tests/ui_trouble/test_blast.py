@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from mpstui.core.model import PendingClient, ProcessKey
+from mpstui.core.trust import Speaker
 from mpstui.ui.dialogs import HarmConfirm
 from mpstui.ui.trouble.blast import BlastScreen, nodes_of
 from tests.ui.screen import text_of
@@ -81,6 +84,15 @@ async def test_it_opens_at_the_client_under_the_cursor_and_stays_with_it() -> No
         await pilot.pause()
         assert app.screen.client.key == C
         assert "No other client would lose" in text_of(app)
+
+
+async def test_what_another_users_daemon_says_of_its_clients_is_that_users_word() -> None:
+    told = containment()
+    theirs = replace(told.daemons[0], uid=64101, user="mallory", speaker=Speaker(64101, "a daemon of mallory"))
+    app = trouble_app(replace(told, daemons=(theirs,)))
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("b")
+        assert "So mallory's daemon says. That is the word of that user alone." in said(app)
 
 
 async def test_who_waits_would_be_refused_and_unknown_devices_are_counted_in() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Final
@@ -224,6 +225,9 @@ class BlastScreen(ListScreen):
         indices = {device.uuid: device.index for device in snapshot.devices}
         server = server_of(daemon, client.key)
         out = [Para(client_line(client), "bold"), Para()]
+        if not daemon.counts_for(os.geteuid()):
+            whose = daemon.whose(os.geteuid())
+            out += [Para(f"So {whose}'s daemon says. That is the word of that user alone.", "warn", "▲"), Para()]
         out += _lost(client, radius.lost, radius.devices, indices)
         if radius.unhurt:
             out += [

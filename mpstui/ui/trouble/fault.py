@@ -291,7 +291,7 @@ class FaultScreen(ListScreen):
             for line in note.text.split("\n"):
                 yield Para(line.strip(), "dim", BAR)
 
-    def _endings(self, everyone: Sequence[ProcessKey]) -> Iterator[Para]:
+    def _endings(self, everyone: tuple[ProcessKey, ...]) -> Iterator[Para]:
         one = self._one()
         key = self.k("fault.end_one", "x")
         row = f"{key} ends process {one[0].pid}" if one else f"put the cursor on a process that has to end, then {key}"
