@@ -64,7 +64,8 @@ PROBLEM: Final[Thing[Problem]] = Thing(
         Field("remedy", "remedy", TEXT, lambda p, v: p.remedy),
         Field(
             "uid", "UID", INTEGER, lambda p, v: p.uid, null=True,
-            about="Of another user's daemon that user's, whose word it may be; null: of root's, one's own or the node.",
+            about="Of another user's daemon that user's, whose word it may be; -1: an unknown user's, who is not root; "
+            "null: of root's, one's own or the node.",
         ),
     ),
 )  # fmt: skip
