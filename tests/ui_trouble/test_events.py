@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from mpstui.core.model import Event
+from mpstui.core.trust import Speaker
 from mpstui.fields import EVENT, View, pids_of
 from mpstui.ui.dialogs import DetailsScreen
 from mpstui.ui.filter import EventFilter
@@ -43,6 +46,15 @@ async def test_noise_is_hidden_but_counted_and_shown_on_request() -> None:
         assert "something [/bad] new" in text_of(app)
         await pilot.press("H")
         assert kinds(app) == PLAIN
+
+
+async def test_of_another_users_daemon_they_are_said_to_be_that_users_word() -> None:
+    told = with_events()
+    theirs = replace(told.daemons[0], uid=64101, user="mallory", speaker=Speaker(64101, "a daemon of mallory"))
+    app = trouble_app(replace(told, daemons=(theirs,)))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("E")
+        assert "▲ the word of mallory's daemon" in text_of(app)
 
 
 async def test_kinds_are_marked_one_by_one() -> None:

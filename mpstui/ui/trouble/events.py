@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Hashable
 from pathlib import Path
@@ -141,6 +142,8 @@ class EventsScreen(ListScreen):
         ]
         self.kinds.count(known)
         note: list[tuple[str, str]] = [(f" of {len(known)}", "dim")]
+        if (daemon := self.daemon) is not None and not daemon.counts_for(os.geteuid()):
+            note.append((f"  ▲ the word of {daemon.whose(os.geteuid())}'s daemon", "warn"))
         if chosen:
             note.append((f"  / {chosen.text}", "accent"))
         panel.complaint = chosen.complaint()
