@@ -107,6 +107,7 @@ async def test_bars_move_by_the_step_and_numbers_follow_at_once(size) -> None:
         ((2, 2, 16), 40, "1…3▆▆▆▆▆▆▆▁▁▁▁▁▁▁▁▁▁"),
         ((2, 16), 40, "1▆2▆▆▆▆▆▆▁▁▁▁▁▁▁▁▁▁▁"),
         ((1,) * 20, 20, "1……………………………………………………20"),
+        ((132, 132), 132, "1▆▆▆▆▆▆▆▆┊2▆▆▆▆▆▆▆▆▆"),  # where the device ends stands beside the number
     ],
 )
 def test_numbers_of_narrow_parts_never_read_as_another_one(values, total, drawn) -> None:

@@ -57,8 +57,10 @@ def commands(
         if name is not None and name == longest:
             yield from _arguments(name, text[len(name) :], operation, daemon)
         elif found := next((n for n in names(operation) if n.startswith(text)), None):
-            whole = not operation.arguments
-            yield Typed(found, operation.help, operation if whole else None, shown="" if whole else f"{found} …")
+            if not operation.arguments:
+                yield Typed(found, operation.help, operation)
+            else:  # the space is what is typed on behind
+                yield Typed(f"{found} ", operation.help, shown=f"{found} …")
 
 
 VIEWS: Final = {

@@ -244,6 +244,8 @@ def stacked(values: Sequence[int | None], total: int, width: int, style: str) ->
     text += "▁" * (width - len(text))
     if whole > total:
         end = min(width - 1, round(total / whole * width))
+        while end and text[end].isdigit():  # a part begins there, by its number
+            end -= 1
         text = text[:end] + "┊" + text[end + 1 :]
         styles[end] = "warn"
     return fit_line(_spans(text, styles), width)
