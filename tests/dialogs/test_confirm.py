@@ -238,8 +238,12 @@ async def test_forty_eight_clients_leave_the_buttons_on_the_screen():
     _runner, host = opened(48, snapshot=node(tuple(client(4001 + n) for n in range(48))))
     async with host.run_test(size=(80, 24)) as pilot:
         assert "Terminate 48 clients" in text_of(host)
+        assert "48 clients  ↓ 42 more " in text_of(host)
+        await pilot.press("down")
+        assert "48 clients  ↑ 1 more  ↓ 41 more " in text_of(host)
         await pilot.press("shift+tab", "end")
         assert "4048" in text_of(host)
+        assert "48 clients  ↑ 42 more " in text_of(host)
 
 
 async def test_on_a_paused_screen_the_newest_picture_decides():

@@ -172,7 +172,8 @@ def in_columns(lines: Sequence[str]) -> list[str]:
 
 
 class Listing(Scroll):
-    """A list under a title; takes the keyboard only while it is too long for its room, and has an arrow then."""
+    """A list under a title, which says how many lines are out of view; takes the keyboard only while it is too long for
+    its room, and has an arrow then."""
 
     DEFAULT_CSS = """
     Listing {
@@ -198,13 +199,14 @@ class Listing(Scroll):
     def show(self, title: str, lines: Sequence[Content], *, follow: bool = False) -> None:
         """Replace title and lines; ``follow`` keeps the last line in view."""
         self._title = plain(title)
-        self._entitle()
         if len(lines) == len(self._lines) and all(a.is_same(b) for a, b in zip(lines, self._lines, strict=True)):
+            self._entitle()
             return
         self._lines = tuple(lines)
         self.can_focus = self.long
         self.set_class(bool(lines), "-some")
         self._static.update(Content("\n").join(self._lines))
+        self._entitle()
         if follow:
             self.scroll_end(animate=False)
 
@@ -227,10 +229,11 @@ class Listing(Scroll):
         self.can_focus = self.long
 
     def on_resize(self, event: events.Resize) -> None:
-        """In what nothing else needs there may be room for all of it."""
+        """In what nothing else needs there may be room for all of it; and how many are out of view may differ."""
         if self._fills:
             self._room = event.size.height
             self.can_focus = self.long
+        self._entitle()
 
     @property
     def count(self) -> int:
@@ -238,7 +241,14 @@ class Listing(Scroll):
         return len(self._lines)
 
     def _entitle(self) -> None:
-        self.border_title = Content(f" {'▸ ' if self.has_focus else ''}{self._title} ")
+        above, seen = round(self.scroll_y), self.size.height
+        below = self.count - above - seen if seen else 0  # no height: not laid out yet
+        more = [f"  {arrow} {number} more" for arrow, number in (("↑", above), ("↓", below)) if number > 0]
+        self.border_title = Content(f" {'▸ ' if self.has_focus else ''}{self._title}{''.join(more)} ")
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        super().watch_scroll_y(old_value, new_value)
+        self._entitle()
 
     def watch_has_focus(self, _has_focus: bool) -> None:
         super().watch_has_focus(_has_focus)
