@@ -52,7 +52,7 @@ def test_a_limit_is_set_by_its_short_name_and_by_the_commands_words() -> None:
 
 def test_what_may_come_next_is_offered_word_by_word() -> None:
     typed_on = {each.text: each.shown for each in meant("ter")}
-    assert typed_on == {"terminate ": "terminate …", "terminate kill ": "terminate kill …"}, "not as what is run as it is"
+    assert typed_on == {"terminate ": "terminate …", "terminate kill ": "terminate kill …"}, "not as what is run"
     assert "terminate 2007" in [each.text for each in meant(next(iter(typed_on)) + "2007")], "its PID can be typed on"
     assert "terminate 2007 " in [each.text for each in meant("terminate 200")]
     assert {"set threads 25 1402 ", "set threads 25 default "} <= {each.text for each in meant("set threads 25 ")}

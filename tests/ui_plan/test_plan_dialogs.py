@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ui.screen import text_of
-from ui.snapshots import GPU0, PIPE
+from ui.snapshots import GIB, GPU0, PIPE, client
 
 from mpstui.plan.profile import parse
 from mpstui.ui.dialogs.widgets import Chooser, Push
@@ -15,6 +15,7 @@ from mpstui.ui.plan.profiles import OpenDialog, SaveDialog
 from mpstui.ui.plan.screen import PlanScreen
 
 from .fakes import (
+    CLIENTS,
     LARGE,
     PROFILE,
     SMALL,
@@ -41,6 +42,7 @@ async def test_apply_lists_the_commands_and_cancel_is_the_default() -> None:
         assert "set_active_thread_percentage 1402 50 " in commands
         assert "set_default_device_pinned_mem_limit 0 40" in commands
         assert "clients that start on GPU 1 get it too (no client is there now)" in text_in(app, "#after")
+        assert "not fit" not in text_in(app, "#after")
         assert app.focused.id == "cancel"
         await press(pilot, "enter")
         assert isinstance(app.screen, PlanScreen)
@@ -50,6 +52,15 @@ async def test_apply_lists_the_commands_and_cancel_is_the_default() -> None:
         assert "all of it is in force" in text_in(app, "#outcome")
         await press(pilot, "escape")
         assert isinstance(app.screen, PlanScreen)
+
+
+async def test_apply_names_the_clients_that_do_not_fit() -> None:
+    app = make_app(small(client(0, user="alice", gpu_memory={GPU0: 50 * GIB}), CLIENTS[2]))
+    async with app.run_test(size=SMALL) as pilot:
+        await press(pilot, "p", "A")
+        shown = " ".join(text_in(app, "#after").split())
+        assert "1 client does not fit when restarted: 2000 alice" in shown
+        assert "uses 50.0 GiB, and its limit would be 39" in shown
 
 
 async def test_a_failure_tells_what_is_in_force_and_offers_the_way_back() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from textual.app import ComposeResult
@@ -33,8 +33,10 @@ from mpstui.ui.dialogs.progress import DialogOutcome, ProgressDialog
 from mpstui.ui.dialogs.widgets import Lines, Listing, Push, in_columns, marked, plain
 
 _NAMED = 6
-"""Clients of other devices that are named; there is little room."""
+"""Clients of one kind that are named; there is little room."""
 Targets = Sequence[tuple[Path, DaemonProfile]]
+Misfits = Callable[[Snapshot], Sequence[str]]
+"""The clients that do not fit what is applied, one line each, and why."""
 
 
 def steps_of(snapshot: Snapshot, targets: Targets) -> tuple[list[tuple[Path, tuple[ApplyStep, ...]]], str]:
@@ -52,16 +54,26 @@ def steps_of(snapshot: Snapshot, targets: Targets) -> tuple[list[tuple[Path, tup
     return found, ""
 
 
+def _named(mark: str, sentence: str, clients: Sequence[str]) -> list[Content]:
+    """What is so of some clients, and which."""
+    more = [f"and {len(clients) - _NAMED} more"] if len(clients) > _NAMED else []
+    lines = (*in_columns(clients[:_NAMED]), *more)
+    return [marked(mark, sentence, "$text-warning"), *(marked(" ", line) for line in lines)]
+
+
 class ApplyDialog(ProgressDialog):
     """Lists the commands; where one fails, says what is in force and offers to take it back."""
 
     DEFAULT_CSS = "ApplyDialog #after { margin-top: 1; }"
 
-    def __init__(self, runner: Runner, what: str, targets: Targets, snapshot: Snapshot) -> None:
+    def __init__(
+        self, runner: Runner, what: str, targets: Targets, snapshot: Snapshot, misfits: Misfits | None = None
+    ) -> None:
         super().__init__(snapshot, "Apply")
         self._runner = runner
         self._what = what
         self._targets = tuple(targets)
+        self._misfits = misfits
         self._reports: list[Report] = []
         self._back: list[WayBack] | None = None
 
@@ -103,16 +115,15 @@ class ApplyDialog(ProgressDialog):
                 )
         number = sum(len(planned) for _, planned in found)
         self.query_one("#commands", Listing).show(f"{plural(number, 'command')}, each read back", lines)
-        notes = [marked("⟳", "Connected clients keep what they have until they are restarted.")] if number else []
+        notes = self._unfit() if number else []
+        notes += [marked("⟳", "Connected clients keep what they have until they are restarted.")] if number else []
         for pipe_dir, wanted in self._targets:
             daemon = self.snapshot.daemon(pipe_dir)
             planned = next((planned for path, planned in found if path == pipe_dir), ())
             beside = reached_beside(daemon, wanted, planned) if daemon is not None else None
             if beside is not None:
                 sentence, clients = beside_words(beside, self.snapshot)
-                more = [f"and {len(clients) - _NAMED} more"] if len(clients) > _NAMED else []
-                notes.append(marked("▲", sentence, "$text-warning"))
-                notes += [marked(" ", line) for line in (*in_columns(clients[:_NAMED]), *more)]
+                notes += _named("▲", sentence, clients)
             if daemon is not None and waits_for_a_server(daemon, wanted):
                 notes.append(marked("▲", WAITS, "$text-warning"))
         if not number and not problem:
@@ -123,6 +134,14 @@ class ApplyDialog(ProgressDialog):
         refusal = problem or refused
         self.show_problem(refusal)
         self.show_foot("Apply", ready=refusal is None and number > 0)
+
+    def _unfit(self) -> list[Content]:
+        """Who does not fit it, with the figures of now."""
+        found = self._misfits(self.snapshot) if self._misfits is not None else ()
+        if not found:
+            return []
+        do = "does" if len(found) == 1 else "do"
+        return _named("✕", f"{plural(len(found), 'client')} {do} not fit when restarted:", found)
 
     def pressed(self, button: str) -> None:
         self.begin(self._go_back if button == "back" else self._apply)

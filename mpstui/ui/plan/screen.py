@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -24,7 +25,7 @@ from mpstui.ui.keys import own_binding
 from mpstui.ui.layout import room_of
 from mpstui.ui.lines import Line
 from mpstui.ui.panel import Panel
-from mpstui.ui.plan.applying import ApplyDialog, Targets, steps_of
+from mpstui.ui.plan.applying import ApplyDialog, Misfits, Targets, steps_of
 from mpstui.ui.plan.bars import SharesPanel
 from mpstui.ui.plan.comparison import ComparisonPanel, DeviceBar, notes_of
 from mpstui.ui.plan.contract import PlanBackend
@@ -293,11 +294,18 @@ class PlanScreen(SideScreen):
         device = self._now.device
         where = f" on GPU {device.index}" if device is not None and device.index is not None else ""
         shares = plural(len(self._now.plan.shares if self._now.plan else ()), "share")
-        self._ask_to_apply(f"the plan of {shares}{where}")
+        draft, pipe_dir = self.fields.draft, self.daemon.pipe_dir if self.daemon else None
 
-    def _ask_to_apply(self, what: str, targets: Targets | None = None) -> None:
+        def misfits(snapshot: Snapshot) -> Sequence[str]:
+            daemon = snapshot.daemon(pipe_dir) if pipe_dir else None
+            shown = picture(draft, daemon, snapshot.devices).shown
+            return shown.misfits if shown is not None else ()
+
+        self._ask_to_apply(f"the plan of {shares}{where}", misfits=misfits)
+
+    def _ask_to_apply(self, what: str, targets: Targets | None = None, misfits: Misfits | None = None) -> None:
         if self.snapshot is not None:
-            self.app.push_screen(ApplyDialog(self.runner, what, targets or self._targets(), self.snapshot))
+            self.app.push_screen(ApplyDialog(self.runner, what, targets or self._targets(), self.snapshot, misfits))
 
     @opens
     def action_export(self) -> None:
