@@ -18,7 +18,7 @@ from mpstui.load.results import ExperimentResult, Plot, use_plot
 from mpstui.operations.types import ExitStatus
 
 MIDDLE: Final = "median (smallest–largest) of the repeats"
-OF_DEVICE: Final = "on the device: of each repeat the middle reading, without those of its first second"
+OF_DEVICE: Final = "on the device: of each repeat the median reading, without those of its first second"
 
 _LABEL: Final = 330
 """Where the bars begin, and the curves."""
@@ -39,7 +39,7 @@ def page(outcome: ExperimentResult, about: Mapping[str, Any]) -> str:
     """The result with what the terminal says of it, and its plots. Everything in it is shown as text."""
     parts = [f"<h1>{_text(outcome.title)}</h1>"]
     if about["simulated"]:
-        parts.insert(0, '<p class="simulated">SIMULATED: no GPU, no real daemon</p>')
+        parts.insert(0, '<p class="simulated">SIMULATED — no GPU, no real daemon</p>')
     parts.append(f'<p class="verdict">{_text(outcome.verdict)}</p>')
     parts.append(f"<p>{' · '.join(map(_text, conditions(about)))}</p>")
     parts.append(_table(outcome.columns, outcome.rows))

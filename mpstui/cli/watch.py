@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 from mpstui import api
 from mpstui.cli.output import complain
 from mpstui.core.cells import OUTDATED, client_line, with_indices
+from mpstui.core.late import pattern
 from mpstui.core.model import Snapshot
 from mpstui.core.text import UNKNOWN, about, owner, path_text, printable
 from mpstui.fields import CLIENT, DAEMON, DEVICE, SERVER, Thing, View
@@ -27,6 +28,8 @@ _SAID: Final[Mapping[str, tuple[str, ...]]] = {
     ),
 }  # fmt: skip
 """Fields that are said: those that somebody or something changes. What moves by itself each second is not."""
+_BY_LOG: Final = pattern(r"(?<=FAULT)\?|(?<=LOST)\?")
+_OF_DEVICE: Final = pattern(r"(^|  )(\d+):(?= )")
 _ALONE: Final = ("json", "fields", "group_by", "health", "at", "log_dir")
 
 
@@ -43,6 +46,13 @@ class WatchedThing(NamedTuple):
         return ": ".join(part for part in (self.name, ", ".join(known)) if part)
 
 
+def _in_words(text: str, ordinals: Mapping[str, str]) -> str:
+    """Without signs that are easily missed, and with the devices of a list of sizes. ``ordinals``: UUIDs of the devices
+    by the daemon's numbers."""
+    text = _BY_LOG.sub(" by the log", text)
+    return _OF_DEVICE.sub(lambda m: f"{', ' if m[1] else ''}{ordinals.get(m[2], f'device {m[2]}')}:", text)
+
+
 def things(snapshot: Snapshot) -> dict[Hashable, WatchedThing]:
     """All that is said of a node, by what each is."""
     whole, euid = View.of(snapshot), os.geteuid()
@@ -50,7 +60,8 @@ def things(snapshot: Snapshot) -> dict[Hashable, WatchedThing]:
 
     def add(key: Hashable, name: str, thing: Thing[Any], item: object, view: View) -> None:
         fields = [thing[each] for each in _SAID[thing.name]]
-        texts = {each.title: with_indices(each.text(item, view), view.indices) for each in fields}
+        numbers = view.daemon.ordinals if view.daemon is not None else {}
+        texts = {each.title: with_indices(_in_words(each.text(item, view), numbers), view.indices) for each in fields}
         values = {title: printable(text.replace(OUTDATED, "").strip()) for title, text in texts.items()}
         found[thing.name, key] = WatchedThing(printable(name, 400), values)
 
@@ -105,7 +116,7 @@ def watch_status(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
             for snapshot in node.watch():
                 now = things(snapshot)
                 if snapshot.source == "simulated" and not before:
-                    print("SIMULATED: no GPU, no real daemon", flush=True)
+                    print("SIMULATED — no GPU, no real daemon", flush=True)
                 clock = strftime("%H:%M:%S", localtime(snapshot.time))
                 for line in differences(before, now):
                     print(f"{clock} {line}", flush=True)

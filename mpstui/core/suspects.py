@@ -121,7 +121,7 @@ class Ranking(NamedTuple):
         if self.unseen:
             out.append(f"At {plural(self.unseen, 'fault')} nothing tells which clients were there.")
         if self.faults:
-            out.append("To have been there is no proof.")
+            out.append("That a client was there does not prove that it caused the fault.")
         return tuple(out)
 
 

@@ -64,7 +64,9 @@ COUNTED: Final[Mapping[EventKind, _Count]] = {
     "server_failed": _Count("server_start_failures", "Servers that ended before they were ready."),
     "client_connected": _Count("clients_connected", "Clients that have connected."),
     "client_disconnected": _Count("clients_disconnected", "Clients that have gone."),
-    "terminate_requested": _Count("terminate_requests", "Times that terminate_client was sent, by whomever."),
+    "terminate_requested": _Count(
+        "terminate_requests", "Times that terminate_client was sent, by mpstui or by others."
+    ),
     "daemon_started": _Count("daemon_starts", "Times that the control daemon was started."),
 }
 """Since the exporter was started; what is in the logs from before is not counted."""
@@ -245,7 +247,7 @@ class Metrics(Collector):
         build = {"version": __version__, "pythonversion": platform.python_version()}
         found.info("exporter_build", "Version of mpstui and of Python.", {}, build)
         if self._read_at is not None:
-            text = "When NVML last answered; it stands still where the driver hangs."
+            text = "When NVML last answered; it does not change while the driver hangs."
             found.add("last_reading_timestamp_seconds", text, {}, self._read_at)
         if self._sessions is not None:
             text = "Times that this exporter has asked a control daemon; on a node where nothing changes it does not."

@@ -195,7 +195,7 @@ DEVICE: Final[Thing[Device]] = Thing(
             "memory_used", "memory used", SIZE, lambda d, v: d.memory_used, null=True,
             row=Text(50, "MEMORY", _used_row), column=Column(70, 14, 95, "MEMORY", cell=_device_memory_cell),
             detail=Detail("now", 20, facts=_used_facts),
-            metric=Metric("gpu_memory_used_bytes", "Memory of the device in use, by whomever."),
+            metric=Metric("gpu_memory_used_bytes", "Memory of the device in use, by clients and by all others."),
         ),
         Field(
             "compute_mode", "compute mode", TEXT, lambda d, v: d.compute_mode, null=True,

@@ -177,7 +177,7 @@ class TerminateClient(Operation):
                 f"without it {plural(endangered, 'other')} would be lost",
             )
         elif not self.kill:
-            warnings = ("the client still counts as a client until its process ends",)
+            warnings = ("a terminated client still counts as a client until its process ends",)
         if daemon.watch == "polling":
             warnings += (_unseen(daemon),)
         hits = tuple(client_line(c) for c in chosen)

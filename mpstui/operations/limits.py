@@ -307,7 +307,7 @@ class SetPinnedMemLimit(SetLimit["int | None"]):
         beyond(value, snapshot.devices)
         device = snapshot.device(daemon.ordinals.get(ordinal, ""))
         of = f" of {format_size(device.memory_total)}" if device and device.memory_total else ""
-        return f"{format_size(value)}{of} a client on device {ordinal}"
+        return f"{format_size(value)}{of} for each client on device {ordinal}"
 
     def warnings(self, request: Request, snapshot: Snapshot, daemon: Daemon, value: int | None) -> Iterable[str]:
         if value is None:

@@ -187,7 +187,7 @@ def _warnings(target: PlanTarget, strategy: Strategy, shares: Sequence[Share], l
             " time share some of them"
         )
     elif left.sm_count and wanted > total:
-        found.append(f"rounding leaves {left.sm_count} of {target.sm_count} SMs to nobody")
+        found.append(f"rounding leaves {left.sm_count} of {target.sm_count} SMs in no share")
     if left.over_memory:
         found.append(
             f"over-committed: the limits come to {format_size(left.over_memory)} more than the"

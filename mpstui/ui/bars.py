@@ -87,7 +87,7 @@ def _health(daemon: Daemon, past: Past | None) -> tuple[str, str]:
     if daemon.fault_word and daemon.claimant(os.geteuid()) is not None:
         word, style = f"? {daemon.fault_word.removesuffix('?')}", "dim"
     if past is not None and daemon.health == "unknown":  # nobody looks any more
-        word = f"{UNKNOWN} {'by its log' if daemon.servers else 'not known'} then"
+        word = f"{UNKNOWN} {'from its log' if daemon.servers else 'not known'} at that time"
     if past is not None and past.gap is not None:
         word, style = f"{UNKNOWN} not recorded", "warn"
     return word, style

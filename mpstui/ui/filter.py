@@ -205,9 +205,9 @@ class ClientFilter(Filter[Client]):
         words = [w for w in self.text.split() if re.split("!?[:=]", w.lstrip("!"))[0].lower() not in {"user", "uid"}]
         plain = name is not None and name.isprintable() and not set(name) & set(" ?")
         if plain:
-            words.insert(0, f"user:={name}")
+            words.insert(0, f"user={name}")
         elif uid is not None:
-            words.insert(0, f"uid:={uid}")
+            words.insert(0, f"uid={uid}")
         elif name is not None:
             words.insert(0, f"user:{name.split()[0]}")
         return " ".join(words)

@@ -882,7 +882,7 @@ class Overview(WithPast, WithTrouble, Ground):
                     parts.append(f"{CLIENT[name].title} {told}")
             first = group.clients[0]
             value = (first.user or (UNKNOWN if first.uid is None else str(first.uid)), first.uid)
-            text = clients.filter.of_user(first.user, first.uid) if value[0] != UNKNOWN else f"user:={UNKNOWN}"
+            text = clients.filter.of_user(first.user, first.uid) if value[0] != UNKNOWN else f"user={UNKNOWN}"
             mark = "●" if clients.filter.text == text else " "
             return Pick((first.user, first.uid), value[0], " · ".join(parts), mark)
 

@@ -20,7 +20,7 @@ MINUTE = 60.0
 TIMES: Final = (
     ("21:29", "that time of day, the one nearest to what is shown; 21:29:12 with seconds"),
     ("2026-11-20 21:29", "on another day"),
-    ("10m", "ten minutes before the end; 30s, 2h, 1d"),
+    ("10m", "ten minutes before the latest reading; 30s, 2h, 1d"),
 )
 """What may be typed for a time, and what it means."""
 _TRACK = 8
@@ -158,7 +158,7 @@ class WithPast(StyledScreen):
         if self._time is None:
             from mpstui.ui.form import TypedLine
 
-            hint = "go to: 21:29  21:29:12  2026-11-20 21:29  10m = 10 minutes before the end"
+            hint = "go to: 21:29  21:29:12  2026-11-20 21:29  10m = 10 minutes before the latest"
             self._time = TypedLine("", placeholder=hint, id="time", about=TIMES)
             await self.mount(self._time, before=self.past_bar)
         self._time.value = ""

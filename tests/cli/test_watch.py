@@ -24,7 +24,12 @@ def client(pid: int, **more: object) -> Client:
 
 def node(*clients: Client, status: str = "ACTIVE", threads: float | None = 50.0, **more: object) -> Snapshot:
     server = Server(ProcessKey(7, 7), user="root", status=status, active_thread_percentage=threads, clients=clients)
-    return Snapshot(0.0, daemons=(Daemon(Path("/p"), servers=(server,)),), devices=(Device(GPU, 0, "H100"),), **more)
+    return Snapshot(
+        0.0,
+        daemons=(Daemon(Path("/p"), servers=(server,), ordinals={"0": GPU}),),
+        devices=(Device(GPU, 0, "H100"),),
+        **more,
+    )
 
 
 def said(before: Snapshot, now: Snapshot) -> list[str]:
@@ -53,6 +58,13 @@ def test_each_change_is_a_line_in_words() -> None:
     ]
     waits = Problem("warning", "waiting", "client 9", "Client 9 (bob) waits", "wait")
     assert said(before, replace(before, problems=(waits,))) == ["new: warning: Client 9 (bob) waits. Remedy: wait"]
+    by_log = node(client(1), status="FAULT?")
+    assert "server 7 of root: status from FAULT by the log to FAULT" in said(by_log, now)
+    limited = node(client(1, pinned_mem_limits={"0": 16 << 30, "1": 24 << 30}), client(2), threads=None)
+    limits = "memory limits from none to GPU 0: 16.0 GiB, device 1: 24.0 GiB"
+    assert any(line.endswith(limits) for line in said(before, limited)), (
+        "by the daemon's own number where no more is known"
+    )
     assert said(now, replace(now, problems=()))[0].startswith("gone: error: server 7: a client faulted")
     assert said(before, node(client(1, outdated_limits=True), client(2), threads=None)) == [
         "client 1 bob train: outdated limits from no to yes"

@@ -152,7 +152,7 @@ def test_a_memory_limit_needs_a_device_of_the_daemon(device: str) -> None:
 def test_a_memory_limit_takes_an_ordinal_or_a_uuid(device: str) -> None:
     shown = preview(Request("set_pinned_mem_limit", PIPE, "2G", 634, device), node())
     assert ("today", "none") in shown.facts
-    assert ("new value", "2.0 GiB of 79.6 GiB a client on device 1") in shown.facts
+    assert ("new value", "2.0 GiB of 79.6 GiB for each client on device 1") in shown.facts
 
 
 def test_a_memory_limit_that_nobody_has_read_is_not_none() -> None:

@@ -34,6 +34,7 @@ from mpstui.ui.dialogs.pick import Pick, PickList
 from mpstui.ui.filter import ClientFilter
 from mpstui.ui.lines import fit, fit_line, justify, width_of
 from mpstui.ui.panels import ClientsPanel
+from mpstui.ui.panels.events import EventsPanel
 from mpstui.ui.panels.table import _fitted
 
 from .snapshots import GIB, GPU0, GPU1, NOW, PIPE, client, clients, daemon, device, rich, server
@@ -340,3 +341,11 @@ def test_which_tab_is_in_front_and_each_state_are_to_be_read_without_colour() ->
     assert [brief_state(state)[2:] for state in states] == [
         *("ok", "HELD", "BLOCKED", "STALE", "ABSENT", "looking", "FAULT", "FAULT?", "unknown", "NO SERVER")
     ]
+
+
+def test_a_devices_index_that_is_learnt_later_is_kept_for_a_past_without_devices() -> None:
+    """Seen: soon after the start { showed “opened context 1 on GPU-bd233e8e…”, and the live screen “GPU 0”."""
+    panel = EventsPanel()
+    panel.know(rich(), None)
+    panel.know(rich(devices=()), None)
+    assert panel.view.indices[GPU0] == 0

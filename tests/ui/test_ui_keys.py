@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+import re
 import time
 from dataclasses import replace
 
 import pytest
 from textual.pilot import Pilot
+from textual.widgets import Input
 
 from mpstui.core import condition
 from mpstui.core.model import Past, ProcessKey, ServerFault, Snapshot
@@ -313,7 +315,16 @@ async def test_help_palette_and_quit() -> None:
         assert isinstance(app.screen, Palette)
         await press(pilot, "escape", "colon")
         assert isinstance(app.screen, Palette)
-        await until(pilot, lambda: text_of(app).splitlines()[-1].strip() == "Enter run it  ↑↓ choose  Esc close")
+        await until(
+            pilot, lambda: text_of(app).splitlines()[-1].strip() == "Enter run it  ↑↓ choose  Esc close  F1 Help"
+        )
+        await press(pilot, "f1")
+        assert isinstance(app.screen, HelpScreen)
+        await press(pilot, "escape", *"sort", "question_mark")
+        assert app.screen.query_one(Input).value == "sort?", "which a regular expression may have"
+        await press(pilot, "escape", "colon", "question_mark")
+        assert isinstance(app.screen, HelpScreen), "with nothing typed, as :? of k9s"
+        await press(pilot, "escape")
         await pilot.click("#keys", offset=(26, 0))
         assert isinstance(app.screen, Overview)
         await press(pilot, "q")
@@ -367,7 +378,9 @@ async def test_on_a_gpu_the_percentage_is_the_servers_and_says_that_it_is_for_al
     app = make_app(one_daemon())
     async with app.run_test(size=SIZE) as pilot:
         await press(pilot, "1", "l")
-        said = "all that the server has: no percentage is of one GPU. p on the overview (plan) divides one GPU"
+        said = (
+            "all that the server has: a percentage cannot be set for one GPU. p on the overview (plan) divides one GPU"
+        )
         assert said in " ".join(app.screen.query_one("#facts").text.split())
         assert app.screen.request().server_pid == 1402
         await press(pilot, "escape", "m")
@@ -490,6 +503,11 @@ async def test_a_question_mark_is_help_where_text_is_typed_too() -> None:
         assert app.overview.clients.filter.text == "ab"
         await press(pilot, "escape", "l", "question_mark")
         assert isinstance(app.screen, HelpScreen)
+        keys = app.screen.query_one("#facts").text.partition("Safety")[0]
+        assert not re.search("suggestion|Submit|Enter +(On|Next)|A page to|Move cursor", keys), (
+            "in this program's words"
+        )
+        assert re.search(r"\bTo the start$", keys, re.MULTILINE)
         await press(pilot, "q")
         assert isinstance(app.screen, ChangeForm)
 

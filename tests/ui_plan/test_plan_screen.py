@@ -56,7 +56,7 @@ async def test_of_several_gpus_the_one_that_was_taken_is_said_until_one_is_chose
     app = make_app(small())
     async with app.run_test(size=SMALL) as pilot:
         await press(pilot, "p")
-        assert "▲ GPU 0 of 2  H100 80GB HBM3, the first: ← →" in text_of(app)
+        assert "▲ GPU 0 of 2  H100 80GB HBM3, choose: ← →" in text_of(app)
         await press(pilot, "tab")
         assert "2 × 66 = 132 SM" in text_of(app), "a tenant's sum has room at 80 columns"
         await press(pilot, "shift+tab")
@@ -71,11 +71,11 @@ async def test_of_several_gpus_the_one_that_was_taken_is_said_until_one_is_chose
     async with again.run_test(size=SMALL) as pilot:
         await press(pilot, "1", "j", "p")
         assert "GPU 1 of 2" in text_of(again), "the cursor was on it"
-        assert "the first:" not in text_of(again)
+        assert "choose:" not in text_of(again)
     alone = make_app(replace(small(), devices=small().devices[:1]))
     async with alone.run_test(size=SMALL) as pilot:
         await press(pilot, "p")
-        assert "the first:" not in text_of(alone)
+        assert "choose:" not in text_of(alone)
         assert "GPU 0  H100 80GB HBM3" in text_of(alone)
 
 

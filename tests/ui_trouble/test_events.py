@@ -115,7 +115,7 @@ async def test_the_line_that_is_typed_into_has_the_footer(key: str, enter: str) 
         await pilot.pause()
         footer = text_of(app).splitlines()[-1]
         assert enter in footer
-        assert "H Trouble" not in footer, "a letter is text here"
+        assert "H Warnings" not in footer, "a letter is text here"
         await pilot.press("x")
         await pilot.pause()
         assert enter in text_of(app).splitlines()[-1]

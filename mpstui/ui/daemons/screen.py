@@ -81,8 +81,8 @@ def about(daemon: Daemon | None, snapshot: Snapshot, width: int) -> list[Para]:
             command = f"nvidia-smi -i {device.uuid} -c EXCLUSIVE_PROCESS"
             if width < 28 + len(command) and device.index is not None:
                 command = f"nvidia-smi -i {device.index} -c EXCLUSIVE_PROCESS"
-            said.append(Para(command, "bold", label="to change it"))
-    if any(each.label == "to change it" for each in said):
+            said.append(Para(command, "bold", label="change the mode"))
+    if any(each.label == "change the mode" for each in said):
         said.append(Para("Only the MPS server may use a device then. mpstui does not run the command.", "dim"))
     return said
 

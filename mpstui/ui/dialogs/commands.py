@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import partial
-from typing import Any, Final, Protocol, cast, runtime_checkable
+from typing import Any, ClassVar, Final, Protocol, cast, runtime_checkable
 
 from textual import on
 from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
 from textual.command import Command as Entry
 from textual.command import CommandList, CommandPalette, DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
@@ -124,11 +125,25 @@ class Entries(CommandList, can_focus=False):
 
 
 class Palette(CommandPalette):
-    """Textual's, with its keys at its foot, as a dialog has them."""
+    """Textual's, with its keys at its foot, as a dialog has them, and help: by F1, and by ? where nothing is typed.
+    Behind other text a question mark is text."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("f1", "app.show_help", "Help", show=False)]
+    OFFERS_ACTIONS: ClassVar[bool] = False
+    """Help over it names its own keys."""
 
     # Textual takes styles from the first base alone.
     COMPONENT_CLASSES = StyledScreen.COMPONENT_CLASSES
-    DEFAULT_CSS = StyledScreen.DEFAULT_CSS.replace("StyledScreen", "Palette") + "Palette > KeyBar { dock: bottom; }"
+    DEFAULT_CSS = (
+        StyledScreen.DEFAULT_CSS.replace("StyledScreen", "Palette")
+        + """
+    Palette {
+        & > KeyBar { dock: bottom; }
+        #--input { border-top: hkey $border; &.--list-visible { border-bottom: none; } }
+        #--results { border-bottom: hkey $border; }
+    }
+    """
+    )
 
     def __init__(self, text: str = "") -> None:
         super().__init__(id="--command-palette")
@@ -153,6 +168,7 @@ class Palette(CommandPalette):
                 KeyHint("Enter", enter, "command_list('select')", 7, why),
                 KeyHint("↑↓", "choose", "none", 4),
                 KeyHint("Esc", "close", "escape", 8),
+                KeyHint("F1", "Help", "app.show_help", 6),
             ]
         )
 
@@ -162,6 +178,12 @@ class Palette(CommandPalette):
         told = (hit and hit.help) or ""
         types_on = isinstance(hit, Hit) and isinstance(hit.command, TypeOn)
         self._tell_keys("type on" if types_on else "run it", told if told.startswith(_NOT_NOW) else None)
+
+    @on(Input.Changed)
+    async def _asked_for_help(self, event: Input.Changed) -> None:
+        if event.value == "?":
+            event.input.value = ""
+            await self.run_action("app.show_help")
 
     @on(KeyBar.Pressed)
     async def _key_pressed(self, message: KeyBar.Pressed) -> None:
@@ -218,7 +240,8 @@ class ActionCommands(Provider):
         first, _, rest = query.strip().partition(" ")
         titles = [command.title for command in self.commands() if command.listed]
         begun = next((title for title in titles if title.lower().split(":")[0] == first.lower()), None)
-        near = get_close_matches(first.lower(), {title.lower().split(":")[0].split()[0] for title in titles}, 3)
+        named = {title.lower().split(":")[0].split()[0] for title in titles}
+        near = sorted(n for n in named if n.startswith(first.lower())) or get_close_matches(first.lower(), named, 3)
         if begun is not None and rest:
             yield Typed(first, f"“{rest}” is not understood: “{begun}” takes nothing more")
         elif (command := IN_A_SHELL.get(first.lower())) is not None:

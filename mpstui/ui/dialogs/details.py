@@ -143,7 +143,7 @@ class DetailsScreen(Reader):
             return f"{partitions} (partitions) divides it: percentages have no effect"
         if any(daemon.named_servers for daemon in self.snapshot.daemons):
             return f"{partitions} (SM partitions, namespaces) divides it: a namespace's percentage is of no single GPU"
-        return f"{self.k('plan', 'p')} on the overview (plan) divides it: no percentage is of one GPU"
+        return f"{self.k('plan', 'p')} on the overview (plan) divides it: a percentage cannot be set for one GPU"
 
 
 _STEM = 3

@@ -44,7 +44,7 @@ def _option(argument: Argument) -> str:
 class FieldChooser(Chooser):
     """A choice in the form: Enter goes on to the next field, after the last one to Cancel, past the list."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "on", "On", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "on", "", show=False)]
 
     def action_on(self) -> None:
         self.screen.focus_next("Input, FieldChooser, #cancel")
@@ -239,7 +239,7 @@ class ChangeForm(ActionDialog):
             return []
         if self.action.id == "set_active_thread_percentage" and len(self.snapshot.devices) > 1:
             plan = f"{self.k('plan', 'p')} on the overview (plan) divides one GPU"
-            return [("GPUs", f"all that the server has: no percentage is of one GPU. {plan}")]
+            return [("GPUs", f"all that the server has: a percentage cannot be set for one GPU. {plan}")]
         return [] if self._start["device"] is None else [("GPUs", "all: this cannot be set for one GPU alone")]
 
     def _show_problem(self, request: Request, preview: Preview) -> None:

@@ -28,7 +28,7 @@ MARKS = (
     DetailRow(OUTDATED, f"outdated limits: {KEEPS_OLD}"),
     DetailRow("▲", "nearly full, or needs attention"),
     DetailRow("✕", "terminate was asked for, or something has ended"),
-    DetailRow("≈", "calculated, not measured on this kind of device"),
+    DetailRow("≈", "estimated: not measured on this kind of device"),
     DetailRow("—", "not known; never zero"),
     DetailRow("≥", "before a sum: at least so much; of one client it is not known"),
     DetailRow("↑", "pinned: stays on top"),
@@ -133,11 +133,37 @@ _PLAIN = {
     "Focus Previous": "Previous panel or field",
     "Scroll Left": "Scroll to the left",
     "Scroll Right": "Scroll to the right",
-    "Page Left": "A page to the left",
-    "Page Right": "A page to the right",
+    "Page Left": "",
+    "Page Right": "",
     "Open the command palette": "Commands by name",
+    "Submit": "",  # the foot says what Enter does
+    "Move cursor left": "Cursor to the left",
+    "Move cursor right or accept the completion suggestion": "Cursor to the right",
+    "Move cursor left a word": "A word to the left",
+    "Move cursor right a word": "A word to the right",
+    "Move cursor left and select": "Select to the left",
+    "Move cursor right and select": "Select to the right",
+    "Move cursor left a word and select": "Select a word to the left",
+    "Move cursor right a word and select": "Select a word to the right",
+    "Go to start": "To the start",
+    "Go to end": "To the end",
+    "Select line start": "Select to the start",
+    "Select line end": "Select to the end",
+    "Delete character left": "Delete the character before the cursor",
+    "Delete character right": "Delete the character at the cursor",
+    "Delete left to start of word": "Delete the word before the cursor",
+    "Delete right to start of word": "Delete the word behind the cursor",
+    "Delete all to the left": "Delete all before the cursor",
+    "Delete all to the right": "Delete all behind the cursor",
+    "Exit the command palette": "Close",
+    "Go to bottom": "Last",
+    "Go to top": "First",
+    "Next command": "Next",
+    "Previous command": "Previous",
+    "Next page": "A page down",
+    "Previous page": "A page up",
 }
-"""Textual's own words for keys, in ours."""
+"""Textual's own words for keys, in ours; none for a key that has no use here or that the foot names."""
 
 
 class HelpScreen(Reader):
@@ -220,7 +246,8 @@ class HelpScreen(Reader):
                 or binding.action in own
             ):
                 continue
-            does = tooltip or _PLAIN.get(binding.description, binding.description)
+            if not (does := tooltip or _PLAIN.get(binding.description, binding.description)):
+                continue
             shown = keys.setdefault(does, [])
             key = written(self.app.get_key_display(binding))
             if key not in shown:

@@ -287,7 +287,7 @@ class Chooser(Widget, can_focus=True):
         Binding("down,j", "move(1)", "Next", show=False),
         Binding("home,g", "move(-1000)", "First", show=False),
         Binding("end,G", "move(1000)", "Last", show=False),
-        Binding("enter", "app.focus_next", "On", show=False),
+        Binding("enter", "app.focus_next", "", show=False),  # the foot names it
     ]
     DEFAULT_CSS = """
     Chooser {

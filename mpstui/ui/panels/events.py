@@ -37,12 +37,13 @@ class EventsPanel(TablePanel[Event]):
         """The PIDs of which an event does not say whose they are; None: any may be."""
 
     def know(self, snapshot: Snapshot, daemon: Daemon | None) -> bool:
-        """Whose the clients are and which indices the devices have; whether that is new."""
+        """Whose the clients are and which indices the devices have; whether that is new. An index is known from when it
+        was learnt on: the past has readings without devices."""
         unnamed = self._unnamed
         clients = daemon.clients() if daemon is not None else ()
         told = (each for each in clients if each.user and (unnamed is None or each.pid in unnamed))
         users = {each.pid: owner(each.user, each.uid) for each in told}
-        indices = {device.uuid: device.index for device in snapshot.devices}
+        indices = {**self.view.indices, **{device.uuid: device.index for device in snapshot.devices}}
         if (users, indices) == (self.view.users, self.view.indices):
             return False
         self.view = View(users=users, indices=indices)

@@ -243,5 +243,5 @@ class PlanFields(Form):
         named = f"GPU {index}{f' of {many}' if many > 1 else ''}  {name}"
         if not self.undecided:
             return named, "text"
-        told = f"▲ {named}, the first: ← →"  # the sign alone where the words would be cut
+        told = f"▲ {named}, choose: ← →"  # the sign alone where the words would be cut
         return told if cell_len(told) <= self.room else f"▲ {named}", "warn"

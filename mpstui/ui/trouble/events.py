@@ -49,7 +49,7 @@ class EventsScreen(ListScreen):
     panel: EventList
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("f", "search", "Find", show=False, id="events.search"),
-        Binding("H", "trouble", "Trouble only, all but noise, everything", show=False, id="events.trouble"),
+        Binding("H", "trouble", "Warnings and errors only, all but noise, everything", show=False, id="events.trouble"),
         Binding("c", "client", "This client only", show=False, id="events.client"),
         Binding("h", "window", "How far back", show=False, id="events.window"),
         Binding("O", "older", "Older events, from the logs", show=False, id="events.older"),
@@ -169,7 +169,7 @@ class EventsScreen(ListScreen):
             if on_kinds
             else [KeyHint(self.k("open", "Enter"), "Details", "open", 8)]
         )
-        trouble = "Trouble" if self.kinds.shown == PLAIN else "All" if self.kinds.shown == self.trouble else "Usual"
+        trouble = "Warnings" if self.kinds.shown == PLAIN else "All" if self.kinds.shown == self.trouble else "Less"
         return [
             *first,
             KeyHint(self.k("filter", "/"), "Filter", "filter", 9),

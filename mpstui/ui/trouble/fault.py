@@ -237,7 +237,7 @@ class FaultScreen(ListScreen):
                 "·",
             )
         key = self.k("events", "E")
-        text = f"Start the clients that were hit again. {key} in the overview shows what the log said of the fault."
+        text = f"Start again the clients that were hit. {key} in the overview shows what the log said of the fault."
         yield Para(text, "dim", "·")
 
     def _happened(self, report: FaultReport, snapshot: Snapshot) -> Iterator[Para]:

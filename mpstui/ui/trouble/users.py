@@ -164,7 +164,7 @@ class UsersScreen(ListScreen):
                 *(self._answers.get(process.key, []) if process.key is not None else []),
             ]  # fmt: skip
         if isinstance(process, PendingClient):
-            which = "A client in another PID namespace" if process.pid is None else f"Client {process.pid}"
+            which = "A client in another PID namespace" if process.pid is None else f"Process {process.pid}"
             looked = self._answers.get(process.key, []) if process.key is not None else []
             return f"{which} waits", [*head, *self._waits(process, case.daemon, snapshot), *looked]
         if isinstance(process, OutsideClient):
