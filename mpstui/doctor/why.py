@@ -367,7 +367,8 @@ def _of_daemon(program: Program, near: Neighbour, snapshot: Snapshot) -> Iterato
         server = others[0]
         count = len(server.clients)
         yield Reason(
-            "server_user", "likely", f"server {server.pid} belongs to {owner(server.user, server.uid)}, and has clients",
+            "server_user", "likely",
+            f"server {server.pid} belongs to {owner(server.user, server.uid)}, and has clients",
             (f"one server runs at a time; it has {plural(count, 'client')}",),
             "It gets in when these have ended (error 807, or it waits); with -multiuser-server users share a server.",
         )  # fmt: skip
