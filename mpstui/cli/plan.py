@@ -7,15 +7,15 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from mpstui.cli.output import complain
 from mpstui.cli.shares import choose_device, export, plan_of
 from mpstui.core.activity import rate_text
 from mpstui.core.model import Source
-from mpstui.core.text import error_text, format_percentage, format_size, path_text, plural, printable
+from mpstui.core.text import format_percentage, format_size, path_text, plural, printable
 from mpstui.fields import (
     FLAG,
     INTEGER,
@@ -43,21 +43,21 @@ from mpstui.plan import amounts
 from mpstui.plan.amounts import PlanError, limit_text
 from mpstui.plan.profile import DaemonProfile, Profile, ProfileError
 from mpstui.plan.tenants import (
-    MOST_LINE,
     NO_LOOK,
     By,
     Look,
     Proposal,
     Tenant,
     devices_in,
+    lines_of,
     look_of,
+    looks_of_file,
     of_daemon,
     only_device,
     propose,
     read_looks,
 )
 from mpstui.plan.types import Plan, PlanTarget, Rest, Share, Strategy, target_from, target_of
-from mpstui.system.trusted import NotTrustedError, open_given
 
 USAGE = 2
 
@@ -337,14 +337,9 @@ def _looks(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> list[Loo
     elif options.seconds:
         raise PlanError("--seconds goes with samples that are taken now: leave out the file")
     elif options.from_activity == "-":
-        looks = list(read_looks(_lines(sys.stdin.buffer), "standard input"))
+        looks = list(read_looks(lines_of(sys.stdin.buffer), "standard input"))
     else:
-        where = path_text(Path(options.from_activity), 200)
-        try:
-            with open(open_given(Path(options.from_activity)), "rb") as file:
-                looks = list(read_looks(_lines(file), where))
-        except (OSError, NotTrustedError) as error:
-            raise PlanError(f"{where}: {error_text(error)}") from None
+        looks = looks_of_file(Path(options.from_activity))
     return looks
 
 
@@ -357,11 +352,6 @@ def _of_looks(wanted: str | None, told: Sequence[str]) -> str | None:
         known = ", ".join(told) or "not told in the samples"
         raise PlanError(f"--device {printable(wanted, 80)}: name a GPU of the samples by its UUID: {known}")
     return found[0]
-
-
-def _lines(file: BinaryIO) -> Iterator[bytes]:
-    """Lines; one that is too long for a look is cut, and so refused."""
-    return iter(lambda: file.readline(MOST_LINE + 1), b"")
 
 
 _OTHERS: Final = ("clients", "strategy", "weights", "sm_count", "measure", "program", "repeats", "shared")

@@ -1,5 +1,5 @@
 """Shares proposed from looks at who launches kernels, recorded over a time: what they are based on, and where they say
-too little. Pure; raises PlanError.
+too little. Pure but for :func:`looks_of_file`; raises PlanError.
 
 Launches are not SM time: a proposal is a beginning that a measurement (``plan --measure``) or the owners correct.
 """
@@ -13,11 +13,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from fractions import Fraction
-from typing import Any, Final, Literal, NamedTuple
+from pathlib import Path
+from typing import Any, BinaryIO, Final, Literal, NamedTuple
 
 from mpstui.core.late import dataclass, pattern
-from mpstui.core.text import UNKNOWN, owner, plural, printable
+from mpstui.core.text import UNKNOWN, error_text, owner, path_text, plural, printable
 from mpstui.plan.amounts import PlanError
+from mpstui.system.trusted import NotTrustedError, open_given
 
 By = Literal["container", "user", "command", "process"]
 BYS: Final[tuple[By, ...]] = ("container", "user", "command", "process")
@@ -205,6 +207,21 @@ def read_looks(lines: Iterable[bytes], where: str) -> Iterator[Look]:
         except (ValueError, RecursionError) as error:
             why = "it is no JSON" if isinstance(error, (json.JSONDecodeError, UnicodeDecodeError)) else str(error)
             raise PlanError(f"{where}: line {number}: {why or 'it is nested too deeply'}; {_REMEDY}") from None
+
+
+def looks_of_file(path: Path) -> list[Look]:
+    """Of a file, or of a pipe that is not somebody else's. May block; raises PlanError."""
+    where = path_text(path, 200)
+    try:
+        with open(open_given(path), "rb") as file:
+            return list(read_looks(lines_of(file), where))
+    except (OSError, NotTrustedError) as error:
+        raise PlanError(f"{where}: {error_text(error)}") from None
+
+
+def lines_of(file: BinaryIO) -> Iterator[bytes]:
+    """Lines; one that is too long for a look is cut, and so refused."""
+    return iter(lambda: file.readline(MOST_LINE + 1), b"")
 
 
 def look_of(data: Any) -> Look:
