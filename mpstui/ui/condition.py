@@ -82,7 +82,9 @@ class ConditionPanel(LineWidget):
         if found.detail and found.meaning:
             fields.append(("", found.meaning))
         fields += [field for field in ways if field[0] == "key"]
-        if (who := by_whom(daemon)) is not None:
+        holder = found.holder
+        told = holder is not None and holder.certain and str(holder.pid) in what
+        if not told and (who := by_whom(daemon)) is not None:
             fields.append(("by whom", who))
         if found.since is not None:
             clock = time.strftime("%H:%M:%S", time.localtime(found.since))

@@ -142,7 +142,8 @@ async def test_a_daemon_that_is_not_well_is_explained_and_comes_back_by_itself(h
             assert label in text, label
         assert "COMMAND" not in text
         if health == "held":
-            assert "process 4242, user alice on pts/3" in text
+            assert "alice keeps a control session open on pts/3 (process 4242)" in text
+            assert "by whom" not in text, "that is said once"
             assert "Close that session, or end process 4242" in text
         if health == "blocked":
             assert "client 2028, user eve: julia --project run.jl" in text
