@@ -140,7 +140,7 @@ class Palette(CommandPalette):
     Palette {
         & > KeyBar { dock: bottom; }
         #--input { border-top: hkey $border; &.--list-visible { border-bottom: none; } }
-        #--results { border-bottom: hkey $border; }
+        Entries { border-bottom: hkey $border; }
     }
     """
     )
