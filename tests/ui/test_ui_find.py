@@ -126,7 +126,7 @@ async def test_pins_user_and_filter_are_there_again_and_the_end_of_a_pinned_clie
     async with again.run_test(size=SIZE) as pilot:
         table = again.overview.clients
         await pilot.pause()
-        assert (table.filter.text, table.pinned) == ("user:=bob", {series[7].key})
+        assert (table.filter.text, table.pinned) == ("user=bob", {series[7].key})
         assert "Esc shows all" in [n.message for n in again._notifications][-1], "nobody is hidden without a word"
         await pilot.press("escape")
         assert (len(table.rows), memory["filter"]) == (8, "")

@@ -112,16 +112,20 @@ def test_a_stranger_s_file_is_not_read_and_one_that_he_can_change_runs_nothing(t
     assert "belongs to UID 64101; it is not read" in message
     assert config.refresh == 1.0
     os.chown(file, 0, 0)
-    for harm, mend in (
-        (lambda: file.chmod(0o666), lambda: file.chmod(0o600)),
-        (lambda: tmp_path.chmod(0o777), lambda: tmp_path.chmod(0o700)),
-        (lambda: os.chown(tmp_path, 64101, 0), lambda: os.chown(tmp_path, 0, 0)),
-        (lambda: os.link(file, tmp_path / "second"), lambda: os.unlink(tmp_path / "second")),
+    for harm, mend, why in (
+        (lambda: file.chmod(0o666), lambda: file.chmod(0o600), "can be changed by everybody"),
+        (lambda: tmp_path.chmod(0o777), lambda: tmp_path.chmod(0o700), "is in a folder of others"),
+        (lambda: os.chown(tmp_path, 64101, 0), lambda: os.chown(tmp_path, 0, 0), "is in a folder of others"),
+        (
+            lambda: os.link(file, tmp_path / "second"),
+            lambda: os.unlink(tmp_path / "second"),
+            "commands are not used",
+        ),
     ):
         harm()
         config, (message,) = load_config(file)
         assert config.commands == (), message
-        assert "commands are not used" in message
+        assert why in message
         mend()
     assert [each.name for each in load_config(file)[0].commands] == ["look"]
     link = tmp_path / "link.toml"

@@ -80,7 +80,7 @@ async def test_of_the_past_nothing_is_said_to_be_looked_for() -> None:
         await push(pilot, replace(whole, daemons=(unasked,)))
         assert "— from its log at that time · " in text_of(app).splitlines()[0], "as the clients below it are"
         gone = replace(unasked, servers=())
-        assert "— not known then" in (await push(pilot, replace(whole, daemons=(gone,)))).splitlines()[0]
+        assert "— not known at that time" in (await push(pilot, replace(whole, daemons=(gone,)))).splitlines()[0]
         assert "— not read yet at that time" in text_of(app)
         shown = await push(pilot, replace(whole, daemons=(), looked=False))
         assert "At that time nothing of the node had been read." in shown
