@@ -34,6 +34,8 @@ class Speaker(NamedTuple):
     by: int | None = None
     """Where it is nobody's word: a user who has put there what answers, or may have; ANYBODY where that may be several.
     None where only root has."""
+    sockets: tuple[int, ...] = ()
+    """The owners of what is in the place of the sockets, with ANYBODY where it was exchanged while one looked."""
 
     @property
     def without_times(self) -> Speaker:
@@ -123,9 +125,10 @@ def whose_word(heard: Heard, euid: int | None) -> int | None:
 
 
 def is_usurped(heard: Heard, euid: int | None) -> bool:
-    """Of a place where a daemon runs: whether that is a process of root's, or of ``euid``'s, and what answers there is
-    another user's, or may be. It is seen in the owners of the files, and is nobody's claim."""
-    return heard.uid in {0, euid} and whose_word(heard, euid) is not None
+    """Of a place where a daemon runs: whether that is a process of root's, or of ``euid``'s, and what is in the place
+    of its sockets is another user's, or may be. It is seen in the owners of the files, and is nobody's claim; that the
+    directory is another user's, who may do so, is not enough."""
+    return heard.uid in {0, euid} and any(uid not in {0, heard.uid} for uid in heard.speaker.sockets)
 
 
 def to_its_owner(whose: str) -> str:

@@ -593,9 +593,10 @@ class FileTape:
         """An older part, where whoever owns the newest one owns it: in /tmp anybody makes a file of that name."""
         try:
             fd = open_named(part)
-            self._files.append(fd)
             if os.fstat(fd).st_uid != self.uid:
+                os.close(fd)
                 raise RecordingError("it belongs to somebody else than the newest part")
+            self._files.append(fd)
             self._index(fd, part)
         except (OSError, NotTrustedError, RecordingError) as error:
             self.trouble = f"{path_text(part)} is left out: {error_text(error)}"

@@ -428,7 +428,7 @@ class DaemonWatcher:
             return None
         why = "its sockets were exchanged while it was asked, so that what was answered is left out"
         by = next((uid for uid in (now.uid, now.by, place.speaker.uid, place.speaker.by) if uid), ANYBODY)
-        doubted = place._replace(speaker=Speaker(None, why, now.stamp, by), detail=why)
+        doubted = place._replace(speaker=Speaker(None, why, now.stamp, by, (ANYBODY,)), detail=why)
         every = (watched.place for watched in self._node.watched.values())
         self._node.set_places([doubted if each is place else each for each in every if each is not None])
         return Asked(Answer("", Outcome.NOT_PERMITTED, message=f"{why[0].upper()}{why[1:]}.", asked=False))

@@ -298,24 +298,25 @@ def _speaker(pipe_dir: Path) -> Speaker:
         owners = {found.st_uid for found in sockets} | {os.stat(pipe_dir).st_uid}
     except (OSError, ValueError):
         return Speaker(None, "its sockets cannot be looked at")
-    users = sorted(owners - {0})
+    users, theirs = sorted(owners - {0}), tuple(sorted({found.st_uid for found in sockets}))
     by = users[0] if users else None
     if not all(stat.S_ISSOCK(found.st_mode) for found in sockets):
-        return Speaker(None, "the files in the place of its sockets are no sockets", by=by)
+        return Speaker(None, "the files in the place of its sockets are no sockets", by=by, sockets=theirs)
     if len(users) > 1:
-        return Speaker(None, f"its sockets and its directory belong to {' and '.join(map(user_name, users))}", by=by)
+        whose = " and ".join(map(user_name, users))
+        return Speaker(None, f"its sockets and its directory belong to {whose}", by=by, sockets=theirs)
     uid = users[0] if users else 0
     why = "root's daemon" if uid == 0 else f"a daemon of {user_name(uid)}"
     try:
         is_open = _open_to_others(pipe_dir, {0, uid})
     except NotTrustedError as error:
-        return Speaker(None, printable(str(error)), by=by or _on_the_way(pipe_dir))
+        return Speaker(None, printable(str(error)), by=by or _on_the_way(pipe_dir), sockets=theirs)
     except OSError as error:
         why = f"the path to its sockets cannot be looked at: {error.strerror}"
-        return Speaker(None, why, by=by or _on_the_way(pipe_dir))
+        return Speaker(None, why, by=by or _on_the_way(pipe_dir), sockets=theirs)
     if not is_open:
-        return Speaker(uid, why)
-    return Speaker(uid, why, _stamp(os.stat(pipe_dir), sockets))
+        return Speaker(uid, why, sockets=theirs)
+    return Speaker(uid, why, _stamp(os.stat(pipe_dir), sockets), sockets=theirs)
 
 
 def _on_the_way(pipe_dir: Path) -> int | None:
@@ -341,7 +342,8 @@ def steady_speaker(pipe_dir: Path, find: Callable[[Path], Speaker] = find_speake
             return speaker
         time.sleep(_PAUSE)
     why = "its directory, which others may write to, is being changed all the time"
-    return Speaker(None, why, speaker.stamp, speaker.uid or speaker.by or ANYBODY)
+    by = speaker.uid or speaker.by or ANYBODY
+    return Speaker(None, why, speaker.stamp, by, (*speaker.sockets, ANYBODY))
 
 
 def _open_to_others(pipe_dir: Path, owners: Collection[int]) -> bool:

@@ -119,11 +119,14 @@ def judge_open(path: Path, fd: int, owners: Collection[int]) -> None:
         above = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             try:
+                # As a container's configuration is mounted, with mode 0777.
+                if os.fstatvfs(above).f_flag & os.ST_RDONLY:
+                    continue
                 _judge(folder, above, os.fstat(above), makers)
             except NotTrustedError as error:
                 remedy = f": chmod go-w {shlex.quote(path_text(folder))}" if error.fault == "writable" else ""
                 text = f"is in a folder of others: {error}{remedy}"
-                raise NotTrustedError(text, error.fault, error.whose) from None
+                raise NotTrustedError(text, "writable", error.whose) from None
         finally:
             os.close(above)
 
@@ -320,7 +323,18 @@ def _is_shared(gid: int, owners: frozenset[int], _minute: int) -> bool:
         return True
     if group.gr_name in _SYSTEM_GROUPS:
         return any(uid >= _SYSTEM_UIDS and uid not in owners for uid in members)
-    return not members or not members <= owners
+    if not members:  # the directory service lists nobody
+        return not any(_is_users_own(group, uid) for uid in owners)
+    return not members <= owners
+
+
+def _is_users_own(group: grp.struct_group, uid: int) -> bool:
+    """Whether it is the group that a user has for himself alone, which has his name."""
+    try:
+        user = pwd.getpwuid(uid)
+    except KeyError:
+        return False
+    return (user.pw_gid, user.pw_name) == (group.gr_gid, group.gr_name)
 
 
 def _group_name(gid: int) -> str:

@@ -488,7 +488,7 @@ OPENERS = {
     "cli/bundle.py": "the archive that it writes",
     "cli/exporter.py": "the file of metrics that it writes",
     "cli/load.py": "/dev/null",
-    "cli/plan.py": "the looks that the user names",
+    "plan/tenants.py": "the looks that the user names",
     "cli/report.py": "the report that it writes",
     "commands.py": "a pipe of its own",
     "config.py": "the user's own configuration",

@@ -285,7 +285,8 @@ def test_an_unknown_field_is_a_mistake_of_the_command_line(mpstui: Mpstui) -> No
     assert "nearest: gpu_memory" in told.err
 
 
-HIS = Speaker(64301, "a daemon of mallory")
+HIS = Speaker(64301, "a daemon of mallory", sockets=(64301,))
+IN_BOBS_HOME = Speaker(None, "bob's home", by=64302, sockets=(0,))
 
 
 @pytest.mark.parametrize(
@@ -296,6 +297,7 @@ HIS = Speaker(64301, "a daemon of mallory")
         ([(64301, "blocked", HIS), (0, "ok", Speaker(0))], 0),
         ([(64301, "ok", HIS), (0, "blocked", Speaker(0))], 4),
         ([(64301, "ok", HIS), (0, "ok", HIS)], 4),
+        ([(0, "ok", IN_BOBS_HOME)], 0),
     ],
 )
 def test_whose_daemons_the_exit_status_of_all_is_of(

@@ -419,7 +419,10 @@ def test_an_older_part_that_is_somebody_elses_is_left_out(tmp_path, small_file):
     for each in (path, forged):
         each.write_bytes(small_file.read_bytes())
     os.chown(forged, 12345, 12345)
+    path.chmod(0o600)
+    forged.chmod(0o666)
     tape = FileTape(path)
+    assert tape.uid == os.geteuid(), "what is left out says nothing of whose the rest is"
     assert len(tape.heads()) == len(FileTape(small_file).heads())
     assert "a.mps.1 is left out: it belongs to somebody else" in tape.trouble
     forged.unlink()
