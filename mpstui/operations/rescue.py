@@ -97,6 +97,10 @@ def processes(daemon: Daemon) -> dict[ProcessKey, Client]:
     return found
 
 
+Against = dict[ProcessKey, tuple[ExitStatus, str]]
+"""Of each process that is not to be ended, why not."""
+
+
 class _Rescue(Operation):
     """Every process is held by a pidfd and checked once more before it is signalled."""
 
@@ -158,10 +162,13 @@ class _Rescue(Operation):
         clients = processes(daemon)
         guard = await Guard.begin(request.pipe_dir, work.find_speaker)
         work.progress("the daemon is asked first")
-        if (refused := await self._check(work, daemon, keys)) is not None:
-            status, text = refused
+        spared = await self._check(work, daemon, keys)
+        if spared.keys() >= set(keys):
+            status, text = spared[keys[0]]
             _write(work, f"kill {' '.join(str(key.pid) for key in keys)}", None, None, status, text)
             return Result(request, status, text, ("nothing was sent",))
+        left_alone = tuple(f"{_line(key, clients.get(key))}: left alone, {text}" for key, (_, text) in spared.items())
+        keys = tuple(key for key in keys if key not in spared)
         ends = await asyncio.gather(*(_end(work, key, clients.get(key), guard) for key in keys))
         details = tuple(
             f"NVML does not tell whether {key.pid} is a client: not checked"
@@ -169,6 +176,7 @@ class _Rescue(Operation):
             if key in {client.key for client in daemon.clients()} and clients[key].listed is None
         )
         details += tuple(f"{_line(key, clients.get(key))}: {text}" for key, (_, text) in zip(keys, ends, strict=True))
+        details += left_alone
         failed = [(key, status, text) for key, (status, text) in zip(keys, ends, strict=True) if status]
         if failed:
             key, status, text = failed[0]
@@ -176,15 +184,15 @@ class _Rescue(Operation):
         what = f"{plural(len(keys), 'process')} ended"
         return Result(request, ExitStatus.DONE, what, details)
 
-    async def _check(self, work: Work, daemon: Daemon, keys: tuple[ProcessKey, ...]) -> tuple[ExitStatus, str] | None:
-        """Why none is ended, by how the daemon behaves now and by NVML; None where both bear the claim out."""
+    async def _check(self, work: Work, daemon: Daemon, keys: tuple[ProcessKey, ...]) -> Against:
+        """What stands against ending them, by how the daemon behaves now and by NVML."""
         of = {client.key: client for client in daemon.clients()}
         if strangers := [key for key in keys if key in of and of[key].listed is False]:
             why = f"NVML does not list process {strangers[0].pid} as a client of MPS"
-            return ExitStatus.REFUSED_BY_SAFETY_RULE, why
+            return dict.fromkeys(keys, (ExitStatus.REFUSED_BY_SAFETY_RULE, why))
         return await self.proved(work, daemon, keys)
 
-    async def proved(self, work: Work, daemon: Daemon, keys: tuple[ProcessKey, ...]) -> tuple[ExitStatus, str] | None:
+    async def proved(self, work: Work, daemon: Daemon, keys: tuple[ProcessKey, ...]) -> Against:
         """The same, by how the daemon behaves now."""
         raise NotImplementedError
 
@@ -223,23 +231,28 @@ class EndLostClients(_Rescue):
         warnings = (f"what {holds} outside the GPU, such as unsaved results, is lost",)
         return facts, others, warnings
 
-    async def proved(self, work: Work, daemon: Daemon, keys: tuple[ProcessKey, ...]) -> tuple[ExitStatus, str] | None:
+    async def proved(self, work: Work, daemon: Daemon, keys: tuple[ProcessKey, ...]) -> Against:
+        """One that its server lists no more has freed its GPU and is leaving: it is in nobody's way."""
         rule = ExitStatus.REFUSED_BY_SAFETY_RULE
+        left: Against = {}
         for server in daemon.servers:
             mine = [key for key in keys if key in {client.key for client in server.clients}]
             if not mine:
                 continue
             status = await work.control.get_server_status(server.pid)
             if status.value is None:
-                return STATUS[status.outcome], f"whether server {server.pid} is in FAULT is not known: {status.message}"
+                why = f"whether server {server.pid} is in FAULT is not known: {status.message}"
+                return dict.fromkeys(keys, (STATUS[status.outcome], why))
             if status.value != "FAULT":
-                return rule, f"server {server.pid} is not in FAULT: the daemon says {status.value}"
+                return dict.fromkeys(
+                    keys, (rule, f"server {server.pid} is not in FAULT: the daemon says {status.value}")
+                )
             listed = await work.control.get_client_list(server.pid)
             if listed.value is None:
-                return STATUS[listed.outcome], f"who is hit is not known: {listed.message}"
-            if gone := [key for key in mine if key.pid not in listed.value and process_key(key.pid) == key]:
-                return rule, f"server {server.pid} does not list process {gone[0].pid}"
-        return None
+                return dict.fromkeys(keys, (STATUS[listed.outcome], f"who is hit is not known: {listed.message}"))
+            gone = [key for key in mine if key.pid not in listed.value and process_key(key.pid) == key]
+            left |= {key: (rule, f"server {server.pid} lists process {key.pid} no more") for key in gone}
+        return left
 
 
 class Unblock(_Rescue):
@@ -263,7 +276,11 @@ class Unblock(_Rescue):
         ends = f"process {chosen[0].pid}; its GPU work was ended by the first terminate_client"
         return (("ends", ends), then), (), ()
 
-    async def proved(self, work: Work, daemon: Daemon, keys: tuple[ProcessKey, ...]) -> tuple[ExitStatus, str] | None:
+    async def proved(self, work: Work, daemon: Daemon, keys: tuple[ProcessKey, ...]) -> Against:
+        against = await self._against(work, daemon)
+        return dict.fromkeys(keys, against) if against else {}
+
+    async def _against(self, work: Work, daemon: Daemon) -> tuple[ExitStatus, str] | None:
         answer = await work.control.get_server_list()
         rule = ExitStatus.REFUSED_BY_SAFETY_RULE
         if answer.outcome in {Outcome.OK, Outcome.REFUSED, Outcome.NOT_PERMITTED}:

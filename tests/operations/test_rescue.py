@@ -97,7 +97,7 @@ RULE = ExitStatus.REFUSED_BY_SAFETY_RULE
 @pytest.mark.parametrize(
     ("said", "status", "why"),
     [
-        ({"listed": ()}, RULE, "server 634 does not list process"),
+        ({"listed": ()}, RULE, "server 634 lists process"),
         ({"status": "ACTIVE"}, RULE, "server 634 is not in FAULT"),
         ({"answers": {"get_server_status": Outcome.BLOCKED}}, ExitStatus.NO_ANSWER, "is not known: it said blocked"),
         ({"answers": {"get_client_list": Outcome.BLOCKED}}, ExitStatus.NO_ANSWER, "is not known: it said blocked"),
@@ -111,6 +111,18 @@ async def test_one_that_the_daemon_says_nothing_of_the_kind_of_is_not_ended(star
     assert (result.status, result.details) == (status, ("nothing was sent",))
     assert why in result.message
     assert process.poll() is None
+
+
+async def test_one_that_leaves_by_itself_keeps_nobody_else_from_being_ended(start, tmp_path):
+    """PyTorch's clients free their GPU at once and take seconds to leave."""
+    (leaving, first), (hung, second) = start(), start()
+    snapshot = faulty(first, second)
+    work = runner(snapshot, tmp_path, said={"listed": (second.pid,)})
+    result = await work.execute(Request("end_lost_clients", PIPE), snapshot)
+    assert (result.status, result.message) == (ExitStatus.DONE, "1 process ended")
+    assert f"left alone, server 634 lists process {leaving.pid} no more" in result.details[-1]
+    assert hung.wait(120) == -signal.SIGTERM
+    assert leaving.poll() is None
 
 
 async def test_one_of_them_can_be_chosen_and_what_is_left_is_said(start, tmp_path):
