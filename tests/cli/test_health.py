@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from mpstui.doctor import health
@@ -73,6 +74,9 @@ def test_files_of_a_daemon_that_was_killed(tmp_path: Path, mpstui: Mpstui) -> No
     try:
         pid = daemon_of(other)
         os.kill(pid, signal.SIGSTOP)
+        deadline = time.monotonic() + 120
+        while psutil.Process(pid).status() != psutil.STATUS_STOPPED:  # it runs on until the kernel lets it run
+            assert time.monotonic() < deadline
         run = mpstui("status", "--health", "--pipe-dir", other.pipe_dir)
         assert (run.status, "is stopped" in run.err) == (4, True)
         os.kill(pid, signal.SIGKILL)
