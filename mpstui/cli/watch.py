@@ -71,7 +71,8 @@ def things(snapshot: Snapshot) -> dict[Hashable, WatchedThing]:
     for daemon in snapshot.daemons:
         view = View.of(snapshot, daemon)
         place = path_text(daemon.pipe_dir)
-        word = "" if daemon.counts_for(euid) else f", by the word of {daemon.whose(euid)}'s daemon"
+        claimant = daemon.claimant(euid)
+        word = "" if claimant is None else f", by the word of {claimant}'s daemon"
         add(place, f"daemon in {place}{word}", DAEMON, daemon, view)
         for server in daemon.servers:
             whose = owner(server.user, server.uid)

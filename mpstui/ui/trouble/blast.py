@@ -225,8 +225,7 @@ class BlastScreen(ListScreen):
         indices = {device.uuid: device.index for device in snapshot.devices}
         server = server_of(daemon, client.key)
         out = [Para(client_line(client), "bold"), Para()]
-        if not daemon.counts_for(os.geteuid()):
-            whose = daemon.whose(os.geteuid())
+        if (whose := daemon.claimant(os.geteuid())) is not None:
             out += [Para(f"So {whose}'s daemon says. That is the word of that user alone.", "warn", "▲"), Para()]
         out += _lost(client, radius.lost, radius.devices, indices)
         if radius.unhurt:

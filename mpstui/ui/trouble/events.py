@@ -142,8 +142,8 @@ class EventsScreen(ListScreen):
         ]
         self.kinds.count(known)
         note: list[tuple[str, str]] = [(f" of {len(known)}", "dim")]
-        if (daemon := self.daemon) is not None and not daemon.counts_for(os.geteuid()):
-            note.append((f"  ▲ the word of {daemon.whose(os.geteuid())}'s daemon", "warn"))
+        if (daemon := self.daemon) is not None and (whose := daemon.claimant(os.geteuid())) is not None:
+            note.append((f"  ▲ the word of {whose}'s daemon", "warn"))
         if chosen:
             note.append((f"  / {chosen.text}", "accent"))
         panel.complaint = chosen.complaint()

@@ -44,9 +44,9 @@ class Case:
     daemon: Daemon | None = None
 
     @property
-    def claimed(self) -> bool:
-        """Whether it is merely another user's word that it waits, or has lost its server."""
-        return self.daemon is not None and not self.daemon.counts_for(os.geteuid())
+    def claimant(self) -> str | None:
+        """By name the other user whose word alone it is that it waits, or has lost its server."""
+        return self.daemon.claimant(os.geteuid()) if self.daemon is not None else None
 
 
 def cases_of(snapshot: Snapshot, daemon: Daemon | None) -> list[Case]:
@@ -94,7 +94,7 @@ class CasesPanel(Panel[Case]):
     def row_lines(self, row: Case, width: int) -> list[Line]:
         process = row.process
         word, style = _WORD[type(process).__name__]
-        if row.claimed:
+        if row.claimant is not None:
             word, style = f"? {word[2:]}", "dim"
         since = process.start_time if isinstance(process, OutsideClient) else process.since
         age = None if since is None else self._now - since
@@ -144,9 +144,10 @@ class UsersScreen(ListScreen):
     def _ahead(self) -> tuple[ProcessKey, ...]:
         """The clients that the process under the cursor waits for."""
         case = self.case
-        if case is None or case.daemon is None or case.claimed or not isinstance(case.process, PendingClient):
+        if case is None or case.daemon is None or not isinstance(case.process, PendingClient):
             return ()
-        return tuple(c.key for c in case.daemon.clients() if c.pid in case.process.waits_for)
+        waits_for = case.process.waits_for if case.claimant is None else ()
+        return tuple(c.key for c in case.daemon.clients() if c.pid in waits_for)
 
     def describe(self, snapshot: Snapshot) -> tuple[str, list[Para]]:
         case = self.case
@@ -155,8 +156,7 @@ class UsersScreen(ListScreen):
         process = case.process
         who = client_line(process)
         head = [Para(who, "bold"), Para()]
-        if case.claimed and case.daemon is not None:
-            whose = case.daemon.whose(os.geteuid())
+        if (whose := case.claimant) is not None:
             does = "waits for a server" if isinstance(process, PendingClient) else "has lost its server"
             text = f"{whose}'s daemon says that it {does}. That is the word of that user alone."
             return f"By the word of {whose}", [
