@@ -15,6 +15,7 @@ from mpstui.core.trust import (
     NotNamedError,
     Speaker,
     is_lying,
+    is_usurped,
     may_signal,
     meant,
     same_namespace,
@@ -30,6 +31,11 @@ class Place(NamedTuple):
     pipe_dir: Path
     speaker: Speaker
     runs: bool = True
+    uid: int | None = None
+    pid: int | None = None
+
+    def usurped(self, euid: int | None) -> bool:
+        return is_usurped(self, euid)
 
 
 def place(name: str, speaker: Speaker, runs: bool = True) -> Place:
@@ -172,3 +178,14 @@ def test_a_daemon_that_removes_its_servers_directories_has_not_exchanged_its_own
     assert said == (
         "somebody has changed the daemon's directory meanwhile, so who has answered is not known" * changed or None
     )
+
+
+def test_a_usurped_daemon_is_meant_as_a_process_alone() -> None:
+    """A command would go to who answers in its place."""
+    taken = Place(Path("/tmp/my mps"), BOB._replace(sockets=(2002, 0)), uid=0, pid=7)
+    bobs = place("bob", BOB)
+    for found in ([taken], [bobs, taken]):
+        with pytest.raises(NotNamedError, match="daemon 7 of root runs in /tmp/my mps, but its sockets") as refused:
+            meant(found, lambda one: one.runs, 2001)
+        assert "mpstui daemon stop --force --pipe-dir '/tmp/my mps'" in str(refused.value)
+        assert meant(found, lambda one: one.runs, 2001, as_process=True) == [taken]

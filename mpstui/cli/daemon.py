@@ -212,7 +212,7 @@ def _stop(options: argparse.Namespace, pipe_dirs: tuple[Path, ...], node: api.No
     running = [d for d in snapshot.daemons if d.runs]
     if not running:
         return _nothing_runs(options, node, snapshot)
-    running = meant(running, node.named)
+    running = meant(running, node.named, as_process=True)
     if len(running) > max(1, len(pipe_dirs)):
         names = ", ".join(path_text(d.pipe_dir) for d in running)
         raise PlanError(f"there are several daemons; choose with --pipe-dir: {names}")

@@ -37,11 +37,12 @@ def output(width: int = 10_000) -> Console:
     return Output(highlight=False, markup=False, width=None if sys.stdout.isatty() else width)
 
 
-def meant(daemons: Sequence[Daemon], named: Sequence[Path]) -> list[Daemon]:
-    """Those that a command can be for which names these directories, or none. Raises NotNamedError."""
+def meant(daemons: Sequence[Daemon], named: Sequence[Path], *, as_process: bool = False) -> list[Daemon]:
+    """Those that a command can be for which names these directories, or none. Raises NotNamedError. ``as_process``: as
+    of ``trust.meant``."""
     from mpstui.core import trust
 
-    return list(daemons) if named else trust.meant(daemons, lambda one: one.runs, os.geteuid())
+    return list(daemons) if named else trust.meant(daemons, lambda one: one.runs, os.geteuid(), as_process=as_process)
 
 
 def state_text(daemon: Daemon) -> str:

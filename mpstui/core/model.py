@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from mpstui.core.late import dataclass
 from mpstui.core.text import UNKNOWN, device_keys, owner, printable
-from mpstui.core.trust import NOBODY, Speaker, is_lying, is_usurped, may_signal, whose_word
+from mpstui.core.trust import NOBODY, Speaker, is_lying, is_usurped, may_signal, usurpation, whose_word
 from mpstui.core.v3 import V3Node, V3Server
 from mpstui.core.where import Where
 
@@ -646,6 +646,10 @@ class Daemon:
         """Whether another user has put himself, or may have, in the place of this daemon of root's or of ``euid``'s
         (``trust.is_usurped``)."""
         return self.runs and self.pid is not None and not (self.simulated or self.by_logs) and is_usurped(self, euid)
+
+    def usurpation(self, where: str = "") -> str:
+        """What is seen of it where it is usurped (``trust.usurpation``)."""
+        return usurpation(self, owner(self.user, self.uid), where)
 
     def lies(self) -> list[tuple[str, Server | Client]]:
         """Processes that it names and cannot have, each as what: a user's daemon has that user's alone."""

@@ -80,7 +80,8 @@ KINDS: Final[Mapping[str, Mapping[Severity, Words]]] = {
     "daemon_usurped": {
         "error": Words(
             "What answers in the place of root's daemon, or of one's own, is another user's, or may be.",
-            "Start the daemon again in a directory that only its user may change. What answers there is no fact.",
+            "End its process with mpstui daemon stop --force, and start it again in a directory that only its user may "
+            "change.",
         )
     },
     "daemon_environment": {

@@ -6,6 +6,7 @@ send a command to that very daemon; it is not enough to signal another user's pr
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol, TypeVar
@@ -110,7 +111,14 @@ class Heard(Protocol):
         """Who runs it; of a place without a daemon whose the directory is."""
 
     @property
+    def pid(self) -> int | None:
+        """Of the daemon that is seen to run."""
+
+    @property
     def speaker(self) -> Speaker: ...
+
+    def usurped(self, euid: int | None) -> bool:
+        """:func:`is_usurped`, where a daemon runs and is seen."""
 
 
 def whose_word(heard: Heard, euid: int | None) -> int | None:
@@ -131,6 +139,18 @@ def is_usurped(heard: Heard, euid: int | None) -> bool:
     return heard.uid in {0, euid} and any(uid not in {0, heard.uid} for uid in heard.speaker.sockets)
 
 
+def usurpation(heard: Heard, whose: str, where: str = "") -> str:
+    """What is seen of a usurped daemon, one of ``whose``, as a clause; ``where`` it runs, if not by its directory."""
+    but = f"its sockets are those of {heard.speaker.why}" if heard.speaker.uid else heard.speaker.why
+    return f"daemon {heard.pid} of {whose} runs {where or f'in {path_text(heard.pipe_dir)}'}, but {but}"
+
+
+def end_usurped(heard: Heard) -> str:
+    """What there is to do about one, a sentence: a command would go to whoever answers."""
+    command = f"mpstui daemon stop --force --pipe-dir {shlex.quote(path_text(heard.pipe_dir))}"
+    return f"End its process: {command}. Start it again in a directory that only its user may change."
+
+
 def to_its_owner(whose: str) -> str:
     """What there is to do where another user's daemon says that something is wrong."""
     return f"The daemon belongs to {whose}: leave it to its owner."
@@ -140,17 +160,24 @@ HeardT = TypeVar("HeardT", bound=Heard)
 
 
 class NotNamedError(Exception):
-    """Nobody but other users has a daemon here, and none of them was named; the text is a sentence with its remedy."""
+    """Nobody but other users answers here, and none of them was named; the text is a sentence with its remedy."""
 
 
-def meant(found: Sequence[HeardT], runs: Callable[[HeardT], bool], euid: int) -> list[HeardT]:
+def meant(
+    found: Sequence[HeardT], runs: Callable[[HeardT], bool], euid: int, *, as_process: bool = False
+) -> list[HeardT]:
     """The daemons that user ``euid`` can mean without a name: root's, the user's own, and places where none runs.
 
     Anybody starts daemons, as many as he likes, and discovery finds them: without a name none of them gets a command, a
-    program or a signal, and none stands in the way of the one that is meant. Raises NotNamedError where only such run.
+    program or a signal, and none stands in the way of the one that is meant. A usurped one is meant only
+    ``as_process``: it may be sent a signal. Raises NotNamedError where there are only others.
     """
-    mine = [one for one in found if not runs(one) or one.speaker.uid in {0, euid}]
+    usurped = [one for one in found if runs(one) and one.usurped(euid)]
+    mine = [one for one in found if not runs(one) or one.speaker.uid in {0, euid} or (as_process and one in usurped)]
     if found and not mine:
+        if usurped:
+            whose = "root" if usurped[0].uid == 0 else "your own"
+            raise NotNamedError(f"nothing was sent: {usurpation(usurped[0], whose)}. {end_usurped(usurped[0])}")
         other = found[0]
         where = path_text(other.pipe_dir)
         whose = other.speaker.why if other.speaker.uid is not None else f"of an unknown user: {other.speaker.why}"

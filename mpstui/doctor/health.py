@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from mpstui.core.text import path_text, unprintable
-from mpstui.core.trust import is_usurped, whose_word
+from mpstui.core.trust import whose_word
 from mpstui.observe.discovery import Place, discover, named
 from mpstui.system.procfs import HiddenProcessError, read_stat
 from mpstui.system.trusted import UnreadableLogError, open_log
@@ -42,21 +42,14 @@ def probe(pipe_dirs: Sequence[Path] = (), log_dirs: Sequence[Path] = ()) -> Heal
     places = discover(pipe_dirs, log_dirs)
     if not named(pipe_dirs):
         # What a daemon that is gone has left behind is nobody's death, and anybody may run a daemon and write its log.
-        places = tuple(p for p in places if p.state == "running" and (_counts(p) or _usurped(p)))
+        euid = os.geteuid()
+        places = tuple(p for p in places if p.state == "running" and (whose_word(p, euid) is None or p.usurped(euid)))
     found = [_of_place(place) for place in places]
     return (
         max(found, key=lambda health: health.status)
         if found
         else Health(ABSENT, "no daemon of root's, or of your own, runs here")
     )
-
-
-def _counts(place: Place) -> bool:
-    return whose_word(place, os.geteuid()) is None
-
-
-def _usurped(place: Place) -> bool:
-    return place.daemon is not None and is_usurped(place, os.geteuid())
 
 
 def _of_place(place: Place) -> Health:
@@ -74,7 +67,7 @@ def _of_place(place: Place) -> Health:
         stat = None
     if stat is not None and stat.state in "Tt":
         return Health(NO_ANSWER, f"{shown}: daemon {pid} is stopped, by a signal or by a debugger")
-    if _usurped(place):
+    if place.usurped(os.geteuid()):
         return Health(
             NO_ANSWER, f"{shown}: daemon {pid} runs, but not alone: its sockets are another user's, or may be"
         )

@@ -68,7 +68,12 @@ def past_faults(times: Sequence[float], logs: str) -> Iterator[Finding]:
 def _not_known(check: str, snapshot: Snapshot) -> str:
     """Why no problem does not mean that there is none; empty where it does."""
     if not snapshot.daemons:
-        return "no daemon of root's, or of your own, is there"
+        usurped = any(problem.code == "daemon_usurped" for problem in snapshot.problems)
+        return (
+            "what answers in the daemon's place is another user's"
+            if usurped
+            else "no daemon of root's, or of your own, is there"
+        )
     if check in {"contexts", "outside"} and not snapshot.devices:
         return "NVML gives no reading of the devices"
     if check == "contexts" and all(device.contexts is None for device in snapshot.devices):

@@ -25,8 +25,9 @@ from mpstui.core.model import (
     Snapshot,
 )
 from mpstui.core.text import UNKNOWN, format_size, owner, path_text, plural, printable
+from mpstui.core.trust import end_usurped
 from mpstui.core.v3 import DEFAULT
-from mpstui.doctor.program import Program, Shm, read_namespaces, read_program, shm_of
+from mpstui.doctor.program import Inside, Program, Shm, read_namespaces, read_program, shm_of
 from mpstui.doctor.types import DEBUGGERS
 from mpstui.observe.discovery import FileId, file_id
 from mpstui.observe.sources import ProcessSource
@@ -176,7 +177,8 @@ def answer(program: Program, neighbours: Sequence[Neighbour], snapshot: Snapshot
         if (meant := next((one for one in waiting if one.key == program.key), None)) is not None:
             program = replace(program, user=meant.user, command=meant.command)
     mine_too = _looked_for(program, neighbours)
-    reasons = sorted(_reasons(program, mine_too, heard, snapshot), key=lambda each: _ORDER[each.certainty])
+    usurped = [each.daemon for each in neighbours if each not in heard and each.daemon.usurped(program.uid)]
+    reasons = sorted(_reasons(program, mine_too, heard, usurped, snapshot), key=lambda each: _ORDER[each.certainty])
     return Diagnosis(program, tuple(reasons), None, mine_too.daemon if mine_too is not None else None)
 
 
@@ -225,12 +227,16 @@ def _who(program: Program) -> str:
 
 
 def _reasons(
-    program: Program, looked_for: Neighbour | None, heard: Sequence[Neighbour], snapshot: Snapshot
+    program: Program,
+    looked_for: Neighbour | None,
+    heard: Sequence[Neighbour],
+    usurped: Sequence[Daemon],
+    snapshot: Snapshot,
 ) -> Iterator[Reason]:
     running = [each for each in heard if each.daemon.runs]
     yield from _of_waiting(program, heard)
     yield from _of_itself(program)
-    yield from _of_place(program, looked_for, running)
+    yield from _of_place(program, looked_for, running, usurped)
     near = looked_for if looked_for in running else running[0] if len(running) == 1 else None
     if near is not None:
         yield from _of_daemon(program, near, snapshot)
@@ -288,8 +294,11 @@ def _of_itself(program: Program) -> Iterator[Reason]:
         )  # fmt: skip
 
 
-def _of_place(program: Program, looked_for: Neighbour | None, running: Sequence[Neighbour]) -> Iterator[Reason]:
-    """Where it looks for a daemon, and what is there."""
+def _of_place(
+    program: Program, looked_for: Neighbour | None, running: Sequence[Neighbour], usurped: Sequence[Daemon]
+) -> Iterator[Reason]:
+    """Where it looks for a daemon, and what is there. ``usurped``: those of root's or of its user's that run, and in
+    whose place another user answers."""
     seen = program.pipe
     if seen is None:
         if program.environment is None:
@@ -300,15 +309,7 @@ def _of_place(program: Program, looked_for: Neighbour | None, running: Sequence[
             )  # fmt: skip
         return
     shown = path_text(seen.path, 160)
-    how = f"its {_VARIABLE} is {shown}" if seen.set else f"it has no {_VARIABLE}, so it looks in {shown}"
-    evidence = [f"{how} (as it was started; it may have set another one since)"]
-    if seen.detail:
-        evidence.append(seen.detail)
-    places = ", ".join(path_text(each.daemon.pipe_dir) for each in running)
-    evidence.append(f"daemons run in: {places}" if places else f"{_NONE} runs on this node, as far as can be seen")
-    misspelt = [name for name in program.environment or () if not seen.set and meant(name) == _VARIABLE]
-    if misspelt:
-        evidence.append(f"it has {printable(misspelt[0], 60)}, which is no variable of MPS: {_VARIABLE} is")
+    evidence = _where_it_looks(program, seen, running, usurped)
     if looked_for is not None and looked_for in running:
         if seen.state == "closed" or seen.socket is False:
             yield Reason(
@@ -336,6 +337,14 @@ def _of_place(program: Program, looked_for: Neighbour | None, running: Sequence[
             f"Mount the daemon's directory into its container as {shown}, with its socket.",
         )  # fmt: skip
         return
+    if looked_for is not None and looked_for.daemon in usurped:
+        daemon = looked_for.daemon
+        yield Reason(
+            "usurped", "sure", f"what answers in {shown} is another user's: {daemon.usurpation()}",
+            (*evidence, f"what answers there is the word of {daemon.whose(program.uid)}"),
+            f"{end_usurped(daemon)} Then start the program again, with that directory.",
+        )  # fmt: skip
+        return
     if looked_for is not None and looked_for.daemon.runs:
         whose = looked_for.daemon.whose(program.uid)
         yield Reason(
@@ -346,6 +355,8 @@ def _of_place(program: Program, looked_for: Neighbour | None, running: Sequence[
         return
     if not running:
         text, remedy = f"{_NONE} runs", "Start one: mpstui daemon start."
+        if usurped:
+            text, remedy = f"no daemon runs in {shown}, where it looks", end_usurped(usurped[0])
     elif seen.state == "closed":
         text, remedy = (
             f"its user may not enter {shown}, where it looks",
@@ -358,6 +369,24 @@ def _of_place(program: Program, looked_for: Neighbour | None, running: Sequence[
         which = f"={path_text(fit[0].pipe_dir)}, as it is called there" if fit else " of a daemon that serves its user"
         remedy = f"Start it again with {_VARIABLE}{which}."
     yield Reason("no_daemon" if not running or seen.set else "no_variable", sure, text, tuple(evidence), remedy)
+
+
+def _where_it_looks(
+    program: Program, seen: Inside, running: Sequence[Neighbour], usurped: Sequence[Daemon]
+) -> list[str]:
+    shown = path_text(seen.path, 160)
+    how = f"its {_VARIABLE} is {shown}" if seen.set else f"it has no {_VARIABLE}, so it looks in {shown}"
+    found = [f"{how} (as it was started; it may have set another one since)"]
+    if seen.detail:
+        found.append(seen.detail)
+    places = ", ".join(path_text(each.daemon.pipe_dir) for each in running)
+    if places or not usurped:
+        found.append(f"daemons run in: {places}" if places else f"{_NONE} runs on this node, as far as can be seen")
+    found += [daemon.usurpation() for daemon in usurped]
+    misspelt = [name for name in program.environment or () if not seen.set and meant(name) == _VARIABLE]
+    if misspelt:
+        found.append(f"it has {printable(misspelt[0], 60)}, which is no variable of MPS: {_VARIABLE} is")
+    return found
 
 
 def _of_daemon(program: Program, near: Neighbour, snapshot: Snapshot) -> Iterator[Reason]:

@@ -21,7 +21,7 @@ from mpstui.control.commandline import PROGRAM, SOCKETS, Protocol, parse_command
 from mpstui.core.late import pattern
 from mpstui.core.model import DEVICES_VARIABLE, EMPTY, LIMIT_VARIABLES, ProcessKey
 from mpstui.core.text import owner, path_text, printable, unprintable
-from mpstui.core.trust import ANYBODY, Speaker, may_signal
+from mpstui.core.trust import ANYBODY, Speaker, is_usurped, may_signal
 from mpstui.system.memory import read_each, real_path
 from mpstui.system.procfs import (
     HiddenProcessError,
@@ -397,7 +397,7 @@ def lock_holder(pipe_dir: Path, daemons: Sequence[DaemonProcess] = ()) -> int | 
         return None
     if holder <= 0:
         return 0
-    is_here = _is_daemon_of(pipe_dir, holder, daemons)
+    is_here = is_daemon_of(pipe_dir, holder, daemons)
     return holder if is_here or (is_here is None and found.st_nlink == 1) else None
 
 
@@ -409,7 +409,7 @@ def _users(pipe_dir: Path) -> set[int]:
     return users
 
 
-def _is_daemon_of(pipe_dir: Path, pid: int, daemons: Sequence[DaemonProcess] = ()) -> bool | None:
+def is_daemon_of(pipe_dir: Path, pid: int, daemons: Sequence[DaemonProcess] = ()) -> bool | None:
     """Whether the process is a control daemon that has this directory, as it sees it itself; None for one that cannot
     be told to be a daemon."""
     known = next((each for each in daemons if each.key.pid == pid and process_key(pid) == each.key), None)
@@ -427,7 +427,7 @@ def not_its_daemon(pipe_dir: Path, pid: int) -> str | None:
     peer = _listener(pipe_dir)
     if peer is not None:
         return None if peer == pid else f"process {pid} is not the one that listens in {path_text(pipe_dir)}"
-    if _is_daemon_of(pipe_dir, pid):
+    if is_daemon_of(pipe_dir, pid):
         return None
     return f"that process {pid} is the daemon of {path_text(pipe_dir)} cannot be seen"
 
@@ -624,6 +624,15 @@ class Place(NamedTuple):
     """The daemon's log is its standard output."""
     within: Path | None = None
     """The directory of the running daemon of protocol 3 that has this one for a server or a namespace of its."""
+
+    @property
+    def pid(self) -> int | None:
+        """Of the daemon that is seen to run."""
+        return None if self.daemon is None else self.daemon.pid
+
+    def usurped(self, euid: int | None) -> bool:
+        """``core.trust.is_usurped``, where a daemon runs and is seen."""
+        return self.state == "running" and self.daemon is not None and is_usurped(self, euid)
 
 
 def named(pipe_dirs: Sequence[Path], env: Mapping[str, str] = os.environ) -> bool:

@@ -38,7 +38,7 @@ from mpstui.core.model import (
 )
 from mpstui.core.problems import KINDS, problem
 from mpstui.core.text import UNKNOWN, client_pids, format_size, listed, moment_text, owner, path_text, printable
-from mpstui.core.trust import Speaker, to_its_owner, whose_word
+from mpstui.core.trust import Speaker, end_usurped, to_its_owner, whose_word
 from mpstui.core.v3 import DEFAULT
 from mpstui.observe.discovery import Place, start_checked
 from mpstui.observe.sources import NvmlSample
@@ -504,10 +504,9 @@ def _of_lies(daemon: Daemon) -> Iterable[Problem]:
 def _of_usurper(daemon: Daemon, euid: int) -> Iterable[Problem]:
     """Seen here, and nobody's word: whoever may change the directory takes the daemon's place, or shuts it off."""
     if daemon.usurped(euid):
-        why = f"its sockets are those of {daemon.speaker.why}" if daemon.speaker.uid else daemon.speaker.why
-        text = f"Daemon {daemon.pid} of {owner(daemon.user, daemon.uid)} runs here, but {why}:"
-        text += f" what answers is the word of {daemon.whose(euid)}."
-        yield problem("error", "daemon_usurped", path_text(daemon.pipe_dir), text)
+        seen = daemon.usurpation("here")
+        text = f"{seen[0].upper()}{seen[1:]}: what answers is the word of {daemon.whose(euid)}."
+        yield problem("error", "daemon_usurped", path_text(daemon.pipe_dir), text, end_usurped(daemon))
 
 
 def _of_environment(daemon: Daemon) -> Iterable[Problem]:

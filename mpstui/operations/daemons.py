@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -13,9 +14,9 @@ from mpstui.control.mps import MpsControl
 from mpstui.core.cells import client_line
 from mpstui.core.late import dataclass
 from mpstui.core.model import EMPTY, Client, Daemon, ProcessKey, Snapshot
-from mpstui.core.text import PRIORITIES, UNKNOWN, by_device, format_percentage, format_size, path_text, plural
+from mpstui.core.text import PRIORITIES, UNKNOWN, by_device, format_percentage, format_size, owner, path_text, plural
 from mpstui.core.v3 import V3Node
-from mpstui.observe.discovery import not_its_daemon
+from mpstui.observe.discovery import is_daemon_of, not_its_daemon
 from mpstui.operations.check import Refused, reachable_daemon
 from mpstui.operations.operation import Operation, Work
 from mpstui.operations.types import STATUS, Argument, Danger, ExitStatus, Preview, Progress, Request, Result, Verb
@@ -57,6 +58,8 @@ class StopPreview:
 def preview_stop(snapshot: Snapshot, pipe_dir: Path, timeout: int | None, force: bool) -> StopPreview:
     """Whom it hits and how long it waits. With ``force`` a daemon that does not answer is ended as a process."""
     daemon = snapshot.daemon(pipe_dir)
+    if daemon is not None and daemon.usurped(os.geteuid()):
+        return _preview_usurped(daemon, force)
     hits = tuple(client_line(client) for client in daemon.clients()) if daemon else ()
     error, status = None, ExitStatus.DONE
     try:
@@ -79,6 +82,18 @@ def preview_stop(snapshot: Snapshot, pipe_dir: Path, timeout: int | None, force:
     else:
         effect = f"{_clients(len(hits))} at most {limit} s to end; then their GPU work is ended with error 806"
     return StopPreview(hits, effect, error, status, "" if daemon is None else limits_lost(daemon))
+
+
+def _preview_usurped(daemon: Daemon, force: bool) -> StopPreview:
+    """A command would go to whoever answers in its place, and it is his word which clients there are."""
+    effect = "its process gets SIGTERM, and SIGKILL if it stays; the GPU work of its clients, which are not known, ends"
+    effect += " with error 806"
+    error, status = None, ExitStatus.DONE
+    if os.geteuid() not in {0, daemon.uid}:
+        error, status = f"{daemon.usurpation()}; only root may end it", ExitStatus.NOT_PERMITTED
+    elif not force:
+        error, status = f"{daemon.usurpation()}; --force ends its process", ExitStatus.REFUSED_BY_SAFETY_RULE
+    return StopPreview((), effect, error, status)
 
 
 def _effect_of_v3(daemon: Daemon, clients: int, limit: int | None) -> str:
@@ -362,7 +377,12 @@ class StopDaemon(Operation):
             facts = (*facts, ("compute mode", _given_back(given_back)))
         return Preview(self.title, facts, hits=shown.hits, error=error, error_status=status)
 
+    def is_for_process(self, request: Request) -> bool:
+        return isinstance(request.subject, Daemon) and request.subject.usurped(os.geteuid())
+
     def command(self, request: Request) -> str:
+        if self.is_for_process(request):
+            return "SIGTERM"
         limit = str(FORCE_AFTER) if request.force else request.value
         if isinstance(request.subject, Daemon) and request.subject.named_servers:
             return f"server delete{' --force' * bool(limit)}, of each; SIGTERM"
@@ -402,6 +422,8 @@ class StopDaemon(Operation):
         request, daemon = work.request, work.daemon
         limit = FORCE_AFTER if request.force else int(request.value) if request.value else None
         of_v3 = daemon.named_servers
+        if isinstance(request.subject, Daemon) and self.is_for_process(request):
+            return await _end_usurped(work, request.subject)
         if not request.force and not of_v3:
             return await _stop(work, daemon, limit, None)
         guard = await Guard.begin(daemon.pipe_dir, work.find_speaker, has_servers_there=of_v3)
@@ -604,6 +626,33 @@ async def _kill(work: Work, daemon: Daemon, key: ProcessKey, answer: Answer[Any]
     details = await asyncio.to_thread(clean, daemon.pipe_dir)
     name = path_text(daemon.pipe_dir)
     return Result(work.request, ExitStatus.DONE, f"the daemon in {name} did not answer and {_was(text)}", details)
+
+
+async def _end_usurped(work: Work, daemon: Daemon) -> Result:
+    """Ends the process of a daemon in whose place another user answers: that it is one, of whom and of which directory,
+    the kernel tells. No command is sent."""
+    from mpstui.daemons.stale import clean
+    from mpstui.operations.signals import end_process
+
+    name = path_text(daemon.pipe_dir)
+
+    def forbidden(process: PidFd) -> str | None:
+        pid = process.key.pid
+        if set(process.uids() or ()) != {daemon.uid}:
+            return f"process {pid} is not, or not only, {owner(daemon.user, daemon.uid)}'s"
+        return None if is_daemon_of(daemon.pipe_dir, pid) else f"process {pid} is not seen to be the daemon of {name}"
+
+    opened = None if daemon.key is None else open_pidfd(daemon.key)
+    if not isinstance(opened, PidFd):
+        why = "which process it is cannot be seen" if opened is None else opened.message
+        return Result(work.request, ExitStatus.REFUSED_BY_SAFETY_RULE, f"the daemon in {name} was not ended: {why}")
+    with opened as process:
+        status, text = await end_process(process, _LEAVING / 2, work.progress, forbidden)
+    if status is not ExitStatus.DONE:
+        return Result(work.request, status, f"the daemon in {name} was not ended: {text}")
+    details = await asyncio.to_thread(clean, daemon.pipe_dir)
+    text = f"the daemon in {name} {_was(text)}; what answers there is still another user's"
+    return Result(work.request, ExitStatus.DONE, text, details)
 
 
 def _was(text: str) -> str:

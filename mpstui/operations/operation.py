@@ -131,6 +131,10 @@ class Operation:
         """What has to be asked before it can be shown; None: a complete reading."""
         return Need()
 
+    def is_for_process(self, request: Request) -> bool:
+        """Whether it is for the daemon's own process alone, whoever answers in its directory."""
+        return False
+
     def belongs(self, request: Request, daemon: Daemon) -> bool:
         """Whether it can be for this daemon, of several; where it can be for none of them, it may be for any."""
         return request.server_pid is not None and daemon.find_server(request.server_pid) is not None

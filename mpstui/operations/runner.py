@@ -168,7 +168,7 @@ class OperationRunner:
 
     async def _as_meant(self, found: Operation, work: Work) -> Result:
         """For the daemon that was asked about."""
-        if (why := await asyncio.to_thread(work.another)) is not None:
+        if not found.is_for_process(work.request) and (why := await asyncio.to_thread(work.another)) is not None:
             unknown = (await asyncio.to_thread(self._find_speaker, work.request.pipe_dir)).uid is None
             status = ExitStatus.NOT_PERMITTED if unknown else ExitStatus.REFUSED_BY_SAFETY_RULE
             return Result(work.request, status, why)

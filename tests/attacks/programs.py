@@ -105,6 +105,36 @@ def lying_daemon(who: Stranger, pipe_dir: Path, **spec: Any) -> subprocess.Popen
     return process
 
 
+USURPS = {
+    "a socket of his own": """
+import os, socket, sys
+os.rename(sys.argv[1] + "/control", sys.argv[1] + "/c2")
+own = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+own.bind(sys.argv[1] + "/control")
+own.listen(5)
+""",
+    "a file": """
+import os, sys
+os.rename(sys.argv[1] + "/control", sys.argv[1] + "/c2")
+open(sys.argv[1] + "/control", "w").close()
+""",
+}
+
+
+def usurped(roots: Stranger, stranger: Stranger, pipe_dir: Path, how: str) -> subprocess.Popen[str]:
+    """A daemon of root's, in a directory as it makes it, where that stranger has put something in its sockets' place
+    (``USURPS``)."""
+    pipe_dir.mkdir()
+    pipe_dir.chmod(0o777)
+    daemon = lying_daemon(roots, pipe_dir, clients=[], mode=0o777)
+    usurper = stranger.start_python(
+        USURPS[how] + "print('ready', flush=True)\nsys.stdin.read()", pipe_dir, stdin=subprocess.PIPE
+    )
+    assert usurper.stdout is not None
+    assert usurper.stdout.readline() == "ready\n"
+    return daemon
+
+
 def posing(who: Stranger, source: str, folder: Path, pipe_dir: str | Path, **more: Any) -> subprocess.Popen[str]:
     """A program of that user, kept in ``folder``, which has a control daemon's name and names that directory. It has
     written ``ready`` when this returns; what it reads is held open until the test ends."""

@@ -11,7 +11,7 @@ import pytest
 from mpstui.core.trust import ANYBODY
 
 from .conftest import Stranger
-from .programs import lying_daemon, mpstui, roots_process
+from .programs import USURPS, lying_daemon, mpstui, roots_process, usurped
 
 SOCKETS = r"""
 import ctypes, os, sys, time
@@ -67,22 +67,6 @@ def test_what_a_stranger_answers_is_not_the_word_of_roots_daemon(
             assert not any("End the clients" in each["remedy"] for each in problems)
 
 
-USURPS = {
-    "a socket of his own": """
-import os, socket, sys
-os.rename(sys.argv[1] + "/control", sys.argv[1] + "/c2")
-own = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-own.bind(sys.argv[1] + "/control")
-own.listen(5)
-""",
-    "a file": """
-import os, sys
-os.rename(sys.argv[1] + "/control", sys.argv[1] + "/c2")
-open(sys.argv[1] + "/control", "w").close()
-""",
-}
-
-
 @pytest.mark.parametrize("how", USURPS)
 def test_who_takes_the_place_of_roots_daemon_is_told_of_and_does_not_make_it_his(
     stranger: Stranger, roots: Stranger, crowd: Path, how: str
@@ -90,12 +74,7 @@ def test_who_takes_the_place_of_roots_daemon_is_told_of_and_does_not_make_it_his
     """In the directory as a daemon makes it anybody can. Root's node had no daemon then, its fault was his word, and
     that its directory is open was left to him to mend."""
     pipe_dir = crowd / "mps"
-    pipe_dir.mkdir()
-    pipe_dir.chmod(0o777)
-    daemon = lying_daemon(roots, pipe_dir, clients=[], server=os.getpid(), mode=0o777)
-    usurper = stranger.start_python(USURPS[how] + "print('ready', flush=True)\nsys.stdin.read()", pipe_dir)
-    assert usurper.stdout is not None
-    assert usurper.stdout.readline() == "ready\n"
+    daemon = usurped(roots, stranger, pipe_dir, how)
     told = mpstui("status", "--json", "--pipe-dir", pipe_dir, MPSTUI_CONTROL_DEADLINE="1")
     (found,) = [each for each in json.loads(told.stdout)["problems"] if each["code"] == "daemon_usurped"]
     assert (told.returncode, found["severity"], found["uid"]) == (4, "error", None)
@@ -108,3 +87,15 @@ def test_who_takes_the_place_of_roots_daemon_is_told_of_and_does_not_make_it_his
     doctor = mpstui("doctor", "--json", "--pipe-dir", pipe_dir, MPSTUI_CONTROL_DEADLINE="1")
     findings = {each["check"]: each for each in json.loads(doctor.stdout)["findings"] if str(pipe_dir) in str(each)}
     assert (findings["answering"]["verdict"], findings["pipe_dir"]["verdict"]) == ("error", "warning")
+    node = [each for each in json.loads(doctor.stdout)["findings"] if each["subject"] == "node"]
+    assert not any("is there" in each["evidence"] for each in node), "a daemon of root's is"
+    client = roots.start("sleep", "600", env={"CUDA_MPS_PIPE_DIRECTORY": str(pipe_dir)})
+    why = json.loads(mpstui("why", client.pid, "--json", "--pipe-dir", pipe_dir, MPSTUI_CONTROL_DEADLINE="1").stdout)
+    (reason,) = [each for each in why["reasons"] if each["code"] in {"user", "usurped", "no_daemon", "no_variable"}]
+    assert (reason["code"], reason["certainty"]) == ("usurped", "sure")
+    assert f"daemon {daemon.pid} of root runs in {pipe_dir}, but" in reason["text"]
+    assert f"mpstui daemon stop --force --pipe-dir {pipe_dir}" in reason["remedy"]
+    elsewhere = roots.start("sleep", "600", env={"CUDA_MPS_PIPE_DIRECTORY": str(roots.home)})
+    why = json.loads(mpstui("why", elsewhere.pid, "--json", "--pipe-dir", pipe_dir, MPSTUI_CONTROL_DEADLINE="1").stdout)
+    assert "no daemon of root's" not in str(why)
+    assert f"daemon {daemon.pid} of root runs in {pipe_dir}, but" in str(why)

@@ -15,7 +15,7 @@ from mpstui.observe.discovery import discover
 from mpstui.operations.registry import VERBS
 
 from .conftest import Stranger
-from .programs import BINARY, lives, lying_daemon
+from .programs import BINARY, USURPS, lives, lying_daemon, usurped
 
 COMMANDS = {
     "a priority": ("set", "client-priority", "1"),
@@ -163,3 +163,23 @@ def test_his_own_is_what_a_user_means(stranger: Stranger, main: Main, monkeypatc
     lying_daemon(stranger, stranger.home / "p", clients=[])
     main("set", "client-priority", "1")
     assert "set_default_client_priority 1" in heard(stranger.home / "p")
+
+
+@pytest.mark.parametrize("how", USURPS)
+def test_roots_own_daemon_is_ended_as_a_process_where_another_user_has_put_himself_in_its_place(
+    stranger: Stranger, roots: Stranger, main: Main, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """It was called a daemon of that user's, and its own owner had no way to stop it: ``quit`` went to who answers."""
+    monkeypatch.setenv("MPSTUI_CONTROL_DEADLINE", "1")
+    pipe_dir = roots.home / "p"
+    daemon = usurped(roots, stranger, pipe_dir, how)
+    remedies = {"a priority": f"mpstui daemon stop --force --pipe-dir {pipe_dir}", "stop": "--force ends its process"}
+    for command, remedy in remedies.items():
+        status, said = main(*COMMANDS[command])
+        assert (status, f"daemon {daemon.pid} of root runs in {pipe_dir}, but" in said) == (6, True), said
+        assert remedy in said
+    assert lives(daemon)
+    assert not any(word in heard(pipe_dir) for word in CHANGES)
+    status, said = main(*COMMANDS["stop by force"])
+    assert (status, lives(daemon)) == (0, False), said
+    assert not any(word in heard(pipe_dir) for word in CHANGES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import ClassVar
@@ -110,6 +111,7 @@ class StopDialog(ProgressDialog):
         daemon = self.daemon
         if self.state == "asking" and daemon is not None:
             self._daemon = daemon
+        self.query_one("#hits", Listing).display = not self._daemon.usurped(os.geteuid())
         here = {client.key for client in daemon.clients()} if daemon is not None else set[ProcessKey]()
         were = list(self._daemon.clients())
         lines = _client_lines(were, here)
@@ -120,8 +122,7 @@ class StopDialog(ProgressDialog):
     def pressed(self, button: str) -> None:
         daemon = self.daemon or self._daemon
         if button == "force" or self.forcing:
-            hits = tuple(client for client in daemon.clients())
-            self.app.push_screen(ForceConfirm(self.snapshot, daemon, hits, self._force))
+            self.app.push_screen(ForceConfirm(self.snapshot, daemon, self._force))
         else:
             wait = self.wait
             self.begin(lambda progress: self._stop(daemon, wait, False, progress))
@@ -161,10 +162,10 @@ class ForceConfirm(Dialog):
     AUTO_FOCUS: ClassVar[str] = "#cancel"
     DEFAULT_CSS = "ForceConfirm #hits { margin-top: 1; }"
 
-    def __init__(self, snapshot: Snapshot, daemon: Daemon, hits: tuple[Client, ...], go: Callable[[], None]) -> None:
+    def __init__(self, snapshot: Snapshot, daemon: Daemon, go: Callable[[], None]) -> None:
         super().__init__(snapshot)
         self._daemon = daemon
-        self._hits = hits
+        self._hits = tuple(daemon.clients())
         self._go = go
 
     def compose(self) -> ComposeResult:
@@ -178,6 +179,11 @@ class ForceConfirm(Dialog):
         )
 
     def show(self) -> None:
+        if self._daemon.usurped(os.geteuid()):
+            shown = preview_stop(self.snapshot, self._daemon.pipe_dir, None, True)
+            self.query_one("#what", Lines).show(marked("▲", shown.effect, "$text-warning"))
+            self.query_one("#hits", Listing).display = False
+            return
         number = plural(len(self._hits), "client")
         error = "with an error" if self._daemon.named_servers else "with error 806"
         self.query_one("#what", Lines).show(
