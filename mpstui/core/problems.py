@@ -79,7 +79,7 @@ KINDS: Final[Mapping[str, Mapping[Severity, Words]]] = {
     },
     "daemon_usurped": {
         "error": Words(
-            "What answers in the place of root's daemon, or of one's own, is another user's, or may be.",
+            "In the place of the sockets of root's daemon, or of one's own, are another user's, or one is not there.",
             "End its process with mpstui daemon stop --force, and start it again in a directory that only its user may "
             "change.",
         )

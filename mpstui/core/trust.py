@@ -36,7 +36,8 @@ class Speaker(NamedTuple):
     """Where it is nobody's word: a user who has put there what answers, or may have; ANYBODY where that may be several.
     None where only root has."""
     sockets: tuple[int, ...] = ()
-    """The owners of what is in the place of the sockets, with ANYBODY where it was exchanged while one looked."""
+    """The owners of what is in the place of the sockets, with ANYBODY where it was exchanged while one looked, or where
+    one is not there though the daemon runs."""
 
     @property
     def without_times(self) -> Speaker:
@@ -134,15 +135,20 @@ def whose_word(heard: Heard, euid: int | None) -> int | None:
 
 def is_usurped(heard: Heard, euid: int | None) -> bool:
     """Of a place where a daemon runs: whether that is a process of root's, or of ``euid``'s, and what is in the place
-    of its sockets is another user's, or may be. It is seen in the owners of the files, and is nobody's claim; that the
-    directory is another user's, who may do so, is not enough."""
+    of its sockets is another user's, or may be, or is not there. It is seen in the owners of the files, and is nobody's
+    claim; that the directory is another user's, who may do so, is not enough."""
     return heard.uid in {0, euid} and any(uid not in {0, heard.uid} for uid in heard.speaker.sockets)
 
 
 def usurpation(heard: Heard, whose: str, where: str = "") -> str:
     """What is seen of a usurped daemon, one of ``whose``, as a clause; ``where`` it runs, if not by its directory."""
-    but = f"its sockets are those of {heard.speaker.why}" if heard.speaker.uid else heard.speaker.why
-    return f"daemon {heard.pid} of {whose} runs {where or f'in {path_text(heard.pipe_dir)}'}, but {but}"
+    return f"daemon {heard.pid} of {whose} runs {where or f'in {path_text(heard.pipe_dir)}'}, but {cut_off_by(heard)}"
+
+
+def cut_off_by(heard: Heard) -> str:
+    """What is in the place of a usurped daemon's sockets, as a clause."""
+    why, uid, sockets = heard.speaker.why, heard.speaker.uid, heard.speaker.sockets
+    return f"its sockets are those of {why}" if uid and ANYBODY not in sockets else why
 
 
 def end_usurped(heard: Heard) -> str:

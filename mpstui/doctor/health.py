@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from mpstui.core.text import path_text, unprintable
-from mpstui.core.trust import whose_word
-from mpstui.observe.discovery import Place, discover, named
+from mpstui.core.trust import cut_off_by, whose_word
+from mpstui.observe.discovery import Place, discover, named, watched_speaker
 from mpstui.system.procfs import HiddenProcessError, read_stat
 from mpstui.system.trusted import UnreadableLogError, open_log
 
@@ -67,10 +67,10 @@ def _of_place(place: Place) -> Health:
         stat = None
     if stat is not None and stat.state in "Tt":
         return Health(NO_ANSWER, f"{shown}: daemon {pid} is stopped, by a signal or by a debugger")
+    if not place.usurped(os.geteuid()):
+        place = place._replace(speaker=watched_speaker(place))
     if place.usurped(os.geteuid()):
-        return Health(
-            NO_ANSWER, f"{shown}: daemon {pid} runs, but not alone: its sockets are another user's, or may be"
-        )
+        return Health(NO_ANSWER, f"{shown}: daemon {pid} runs, but {cut_off_by(place)}")
     since = _unanswered(place)
     if since is not None:
         text = f"a control session, or a command without an answer, is open since {since:.0f} s"

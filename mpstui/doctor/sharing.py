@@ -70,7 +70,7 @@ def _not_known(check: str, snapshot: Snapshot) -> str:
     if not snapshot.daemons:
         usurped = any(problem.code == "daemon_usurped" for problem in snapshot.problems)
         return (
-            "what answers in the daemon's place is another user's"
+            "what answers in the daemon's place may be another user's"
             if usurped
             else "no daemon of root's, or of your own, is there"
         )

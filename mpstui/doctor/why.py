@@ -177,7 +177,7 @@ def answer(program: Program, neighbours: Sequence[Neighbour], snapshot: Snapshot
         if (meant := next((one for one in waiting if one.key == program.key), None)) is not None:
             program = replace(program, user=meant.user, command=meant.command)
     mine_too = _looked_for(program, neighbours)
-    usurped = [each.daemon for each in neighbours if each not in heard and each.daemon.usurped(program.uid)]
+    usurped = [each.daemon for each in neighbours if each.daemon.usurped(program.uid)]
     reasons = sorted(_reasons(program, mine_too, heard, usurped, snapshot), key=lambda each: _ORDER[each.certainty])
     return Diagnosis(program, tuple(reasons), None, mine_too.daemon if mine_too is not None else None)
 
@@ -233,7 +233,7 @@ def _reasons(
     usurped: Sequence[Daemon],
     snapshot: Snapshot,
 ) -> Iterator[Reason]:
-    running = [each for each in heard if each.daemon.runs]
+    running = [each for each in heard if each.daemon.runs and each.daemon not in usurped]
     yield from _of_waiting(program, heard)
     yield from _of_itself(program)
     yield from _of_place(program, looked_for, running, usurped)
@@ -340,8 +340,7 @@ def _of_place(
     if looked_for is not None and looked_for.daemon in usurped:
         daemon = looked_for.daemon
         yield Reason(
-            "usurped", "sure", f"what answers in {shown} is another user's: {daemon.usurpation()}",
-            (*evidence, f"what answers there is the word of {daemon.whose(program.uid)}"),
+            "usurped", "sure", f"no program comes to the daemon in {shown}: {daemon.usurpation()}", tuple(evidence),
             f"{end_usurped(daemon)} Then start the program again, with that directory.",
         )  # fmt: skip
         return
@@ -382,7 +381,9 @@ def _where_it_looks(
     places = ", ".join(path_text(each.daemon.pipe_dir) for each in running)
     if places or not usurped:
         found.append(f"daemons run in: {places}" if places else f"{_NONE} runs on this node, as far as can be seen")
-    found += [daemon.usurpation() for daemon in usurped]
+    for daemon in usurped:
+        whose = daemon.claimant(program.uid)
+        found.append(daemon.usurpation() + (f"; what answers is the word of {whose}" if whose is not None else ""))
     misspelt = [name for name in program.environment or () if not seen.set and meant(name) == _VARIABLE]
     if misspelt:
         found.append(f"it has {printable(misspelt[0], 60)}, which is no variable of MPS: {_VARIABLE} is")

@@ -265,6 +265,7 @@ SETTLED: Final = 0.1
 the kernel writes times of files down to its clock's ticks, of 1 to 10 ms."""
 _TRIES: Final = 20
 _PAUSE: Final = 0.05
+_RECENT: Final = 60.0
 """Seconds; a directory that was changed just now is looked at again, so that the next change is seen."""
 
 
@@ -341,6 +342,10 @@ def steady_speaker(pipe_dir: Path, find: Callable[[Path], Speaker] = find_speake
         if settled(speaker):
             return speaker
         time.sleep(_PAUSE)
+    return _exchanged(speaker)
+
+
+def _exchanged(speaker: Speaker) -> Speaker:
     why = "its directory, which others may write to, is being changed all the time"
     by = speaker.uid or speaker.by or ANYBODY
     return Speaker(None, why, speaker.stamp, by, (*speaker.sockets, ANYBODY))
@@ -635,6 +640,21 @@ class Place(NamedTuple):
         return self.state == "running" and self.daemon is not None and is_usurped(self, euid)
 
 
+def watched_speaker(place: Place) -> Speaker:
+    """Whose word it is, for who looks once and never again: where others may write to the directory, and something
+    there was changed in the last minute, it is looked at for a second, so that sockets that somebody exchanges again
+    and again are not taken for root's because his were there for a moment. Blocks."""
+    speaker = place.speaker
+    if speaker.uid is None or not speaker.stamp or time.time() - max(speaker.stamp[2:4]) / 1e9 > _RECENT:
+        return speaker
+    for _ in range(_TRIES):
+        time.sleep(_PAUSE)
+        now = find_speaker(place.pipe_dir)
+        if now.without_times != speaker.without_times:
+            return _exchanged(now)
+    return speaker
+
+
 def named(pipe_dirs: Sequence[Path], env: Mapping[str, str] = os.environ) -> bool:
     """Whether :func:`discover` shows what somebody asked for, and not whatever there is."""
     return bool(pipe_dirs or env.get("CUDA_MPS_PIPE_DIRECTORY"))
@@ -757,7 +777,26 @@ def _place(
     """``others``: of whom it is told where none runs here."""
     speaker = find_speaker(pipe_dir)
     found = _found(pipe_dir, wanted_log_dir, daemons, others)
+    if found.state == "running" and found.daemon is not None:
+        speaker = _without_socket(pipe_dir, found.protocol, speaker)
     return found._replace(speaker=speaker, pids_are_ours=pids_are_ours(pipe_dir, speaker, daemons))
+
+
+def _without_socket(pipe_dir: Path, protocol: Protocol | None, speaker: Speaker) -> Speaker:
+    """The same, of a daemon that runs, where one of its sockets is not there: CUDA programs come to ``control``, and
+    root's commands to the privileged one (facts 59, 60). Each driver from 470 to 580 has both; of protocol 3 one is
+    known."""
+    missing = [name for name in SOCKETS[: 2 if protocol == "legacy" else 1] if not os.path.lexists(pipe_dir / name)]
+    if not missing:
+        return speaker
+    found = speaker._replace(why=f"its socket {missing[0]} is not there", sockets=(*speaker.sockets, ANYBODY))
+    if speaker.uid is not None or speaker.by is not None:
+        return found
+    try:
+        is_open = _open_to_others(pipe_dir, _users(pipe_dir))
+    except (OSError, NotTrustedError):
+        is_open = True
+    return found._replace(by=ANYBODY if is_open else None)
 
 
 def _found(

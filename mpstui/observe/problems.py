@@ -505,7 +505,9 @@ def _of_usurper(daemon: Daemon, euid: int) -> Iterable[Problem]:
     """Seen here, and nobody's word: whoever may change the directory takes the daemon's place, or shuts it off."""
     if daemon.usurped(euid):
         seen = daemon.usurpation("here")
-        text = f"{seen[0].upper()}{seen[1:]}: what answers is the word of {daemon.whose(euid)}."
+        whose = daemon.claimant(euid)
+        means = "no program is sure to become its client" if whose is None else f"what answers is the word of {whose}"
+        text = f"{seen[0].upper()}{seen[1:]}: {means}."
         yield problem("error", "daemon_usurped", path_text(daemon.pipe_dir), text, end_usurped(daemon))
 
 

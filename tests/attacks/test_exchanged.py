@@ -16,13 +16,13 @@ from .programs import USURPS, lying_daemon, mpstui, roots_process, usurped
 SOCKETS = r"""
 import ctypes, os, sys, time
 libc = ctypes.CDLL(None, use_errno=True)
-pipe_dir, mine = sys.argv[1:]
+pipe_dir, mine, pause = sys.argv[1:]
 names = "control", "control_privileged"
 for name in names:
     os.rename(os.path.join(mine, name), os.path.join(pipe_dir, name + ".x"))
 print("ready", flush=True)
 while True:
-    time.sleep(0.03)
+    time.sleep(float(pause))
     for name in names:
         path = os.path.join(pipe_dir, name).encode()
         libc.renameat2(-100, path, -100, path + b".x", 2)
@@ -56,7 +56,7 @@ def test_what_a_stranger_answers_is_not_the_word_of_roots_daemon(
             flips = stranger.start_python(LINK, asked, pipe_dir, theirs)
         else:
             asked = pipe_dir
-            flips = stranger.start_python(SOCKETS, pipe_dir, theirs)
+            flips = stranger.start_python(SOCKETS, pipe_dir, theirs, "0.03")
         assert flips.stdout is not None
         assert flips.stdout.readline() == "ready\n"
         for _ in range(6):
@@ -99,3 +99,44 @@ def test_who_takes_the_place_of_roots_daemon_is_told_of_and_does_not_make_it_his
     why = json.loads(mpstui("why", elsewhere.pid, "--json", "--pipe-dir", pipe_dir, MPSTUI_CONTROL_DEADLINE="1").stdout)
     assert "no daemon of root's" not in str(why)
     assert f"daemon {daemon.pid} of root runs in {pipe_dir}, but" in str(why)
+
+
+@pytest.mark.parametrize("pause", ["0.03", "0.4"])
+def test_health_sees_sockets_that_are_exchanged_again_and_again(
+    stranger: Stranger, roots: Stranger, crowd: Path, pause: str
+) -> None:
+    """It looked once, and every other time root's own were there."""
+    pipe_dir, theirs = crowd / "mps", stranger.home / "p"
+    pipe_dir.mkdir()
+    daemon = lying_daemon(roots, pipe_dir, clients=[], mode=0o777)
+    assert mpstui("status", "--health", "--pipe-dir", pipe_dir).returncode == 0
+    lying_daemon(stranger, theirs, clients=[])
+    flips = stranger.start_python(SOCKETS, pipe_dir, theirs, pause)
+    assert flips.stdout is not None
+    assert flips.stdout.readline() == "ready\n"
+    for _ in range(4):
+        health = mpstui("status", "--health", "--pipe-dir", pipe_dir)
+        assert (health.returncode, f"daemon {daemon.pid} runs, but" in health.stderr) == (4, True), health.stderr
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o755])
+def test_a_daemon_whose_socket_is_not_there_is_told_of(
+    stranger: Stranger, roots: Stranger, crowd: Path, mode: int
+) -> None:
+    """Commands of root's still reach it by the other one, and no client does."""
+    pipe_dir = crowd / "mps"
+    pipe_dir.mkdir()
+    daemon = lying_daemon(roots, pipe_dir, clients=[], mode=mode)
+    (stranger if mode & 0o002 else roots).run("mv", pipe_dir / "control", pipe_dir / "x")
+    told = mpstui("status", "--json", "--pipe-dir", pipe_dir, MPSTUI_CONTROL_DEADLINE="1")
+    (found,) = [each for each in json.loads(told.stdout)["problems"] if each["code"] == "daemon_usurped"]
+    assert (told.returncode, found["severity"], found["uid"]) == (4, "error", None)
+    assert f"Daemon {daemon.pid} of root runs here, but its socket control is not there" in found["text"]
+    assert ("the word of an unknown user" in found["text"]) is bool(mode & 0o002), "by whom"
+    health = mpstui("status", "--health", "--pipe-dir", pipe_dir)
+    assert (health.returncode, "its socket control is not there" in health.stderr) == (4, True)
+    roots.run("mv", pipe_dir / "x", pipe_dir / "control")
+    assert mpstui("status", "--pipe-dir", pipe_dir, MPSTUI_CONTROL_DEADLINE="1").returncode == 0
+    roots.run("mv", pipe_dir / "control_privileged", pipe_dir / "x")
+    health = mpstui("status", "--health", "--pipe-dir", pipe_dir)
+    assert (health.returncode, "its socket control_privileged is not there" in health.stderr) == (4, True)
