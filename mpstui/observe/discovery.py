@@ -956,7 +956,8 @@ def _without_daemon(pipe_dir: Path, log_dir: Path | None, start: str) -> Place:
 def _daemon_of(pipe_dir: Path, daemons: Sequence[DaemonProcess]) -> DaemonProcess | None:
     """The daemon of this directory. Anybody can call a process so and write the pid file, so where several claim the
     directory the one that holds the daemon's lock comes first, then the one in the pid file, then the oldest. One whose
-    user is not the owner of the privileged socket, or that does not hold a lock that is held, is none.
+    user is not the owner of the privileged socket, or that does not hold a lock that is held, is none; but what another
+    user has put there tells nothing of a process of root's, or of one's own, that has this directory as it sees it.
     """
     here, pid, owner = file_id(pipe_dir), _read_pid_file(pipe_dir), _owner(pipe_dir / "control_privileged")
     holder = lock_holder(pipe_dir, daemons)
@@ -971,6 +972,10 @@ def _daemon_of(pipe_dir: Path, daemons: Sequence[DaemonProcess]) -> DaemonProces
         if mine and (holder is None or holder == daemon.key.pid) and (owner is None or owner == daemon.uid):
             claims.append(daemon)
     claims.sort(key=lambda daemon: daemon.key.pid != pid)
+    ours = _mine()
+    by_lock = bool(holder) and not ours & (process_uids(holder or 0) or ours)
+    if (by_lock or (holder is None and owner not in {None, *ours})) and not any(each.uid in ours for each in claims):
+        claims = [each for each in daemons if each.uid in ours and each.pipe_id == here is not None] or claims
     return claims[0] if claims else None
 
 

@@ -118,6 +118,17 @@ import os, sys
 os.rename(sys.argv[1] + "/control", sys.argv[1] + "/c2")
 open(sys.argv[1] + "/control", "w").close()
 """,
+    "all that is there": """
+import fcntl, os, socket, sys
+for name in os.listdir(sys.argv[1]):
+    os.rename(sys.argv[1] + "/" + name, sys.argv[1] + "/x" + name)
+lock = open(sys.argv[1] + "/control_lock", "w")
+fcntl.lockf(lock, fcntl.LOCK_EX)
+own = [socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) for name in range(2)]
+for each, name in zip(own, ("/control", "/control_privileged")):
+    each.bind(sys.argv[1] + name)
+    each.listen(5)
+""",
 }
 
 

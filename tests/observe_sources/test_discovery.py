@@ -584,11 +584,11 @@ def test_a_change_of_a_directory_is_seen_once_the_last_one_is_past(monkeypatch, 
 
 def test_a_daemon_whose_number_another_process_has_by_now_is_not_in_its_directory(tmp_path: Path) -> None:
     ended = DaemonProcess(ProcessKey(os.getpid(), 1), 0, 1.0, False, "legacy", tmp_path, None, file_id(tmp_path))
-    assert discovery._is_daemon_of(tmp_path, os.getpid(), [ended]) is None
+    assert discovery.is_daemon_of(tmp_path, os.getpid(), [ended]) is None
     lives = ended._replace(key=process_key(os.getpid()))
-    assert discovery._is_daemon_of(tmp_path, os.getpid(), [lives]) is True
-    assert discovery._is_daemon_of(tmp_path.parent, os.getpid(), [lives]) is False
-    assert discovery._is_daemon_of(tmp_path, os.getppid(), [lives]) is None
+    assert discovery.is_daemon_of(tmp_path, os.getpid(), [lives]) is True
+    assert discovery.is_daemon_of(tmp_path.parent, os.getpid(), [lives]) is False
+    assert discovery.is_daemon_of(tmp_path, os.getppid(), [lives]) is None
 
 
 def test_a_directory_that_nobody_else_may_change_needs_no_stamp(room: Path) -> None:
