@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mpstui import api
 from mpstui.cli.output import NO_DAEMON, NONE_OF_YOURS, complain, output, state_text
+from mpstui.core.cells import FAULT_CLAIMED
 from mpstui.core.gain import IDLE, gain_of
 from mpstui.core.model import Daemon, Snapshot
 from mpstui.core.text import UNKNOWN, path_text, plural
@@ -233,7 +234,8 @@ def _print_chosen(snapshot: Snapshot, console: Console, chosen: Chosen) -> None:
 
 
 def _headline(daemon: Daemon) -> str:
-    parts = [path_text(daemon.pipe_dir), daemon.state_word]
+    claimed = daemon.fault_word and daemon.claimant(os.geteuid()) is not None
+    parts = [path_text(daemon.pipe_dir), FAULT_CLAIMED[0] if claimed else daemon.state_word]
     if daemon.pid:
         there = "" if daemon.pid_there is None else f" ({daemon.pid_there} in its own PID namespace)"
         parts.append(f"daemon {daemon.pid}{there} of {user_text(daemon)}")

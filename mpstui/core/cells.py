@@ -38,6 +38,7 @@ UNSPOKEN = ("▲ READ-ONLY", "warn")
 SERVES_NOBODY = ("✕ NO SERVER STARTS", "bad")
 FAULT = ("✕ FAULT", "bad")
 FAULT_BY_LOG = ("▲ FAULT?", "warn")
+FAULT_CLAIMED = ("? FAULT", "dim")
 SEVERITY: Mapping[Severity, tuple[str, str]] = {"info": ("·", "dim"), "warning": ("▲", "warn"), "error": ("✕", "bad")}
 OUTDATED = "⟳"
 _BEFORE = "connected before the present limits were set, and"
@@ -56,8 +57,11 @@ def no_daemon(snapshot: Snapshot | None) -> str:
     return "still looking for daemons" if looking else "there is no daemon to act on"
 
 
-def health_word(daemon: Daemon) -> tuple[str, str]:
-    """The mark and word of its health, and their style. With a server in FAULT a daemon that answers is not well."""
+def health_word(daemon: Daemon, *, claimant: str | None = None) -> tuple[str, str]:
+    """The mark and word of its health, and their style. With a server in FAULT a daemon that answers is not well.
+    ``claimant``: the other user whose word alone that is."""
+    if daemon.fault_word and claimant is not None:
+        return FAULT_CLAIMED
     if daemon.fault_word:
         return FAULT if daemon.fault_word == "FAULT" else FAULT_BY_LOG
     if daemon.unspoken and daemon.health == "ok":
@@ -226,9 +230,12 @@ def state_mark(client: Client, *, lost: bool = False, claimed: bool = False) -> 
     return ("● ACTIVE", "good") if client.state == "ACTIVE" else ("○ INACTIVE", "dim")
 
 
-def status_mark(server: Server) -> tuple[str, str]:
-    """Symbol, word and style of a server's status: the daemon's own word; with a ``?``, that of server.log alone."""
+def status_mark(server: Server, *, claimant: str | None = None) -> tuple[str, str]:
+    """Symbol, word and style of a server's status: the daemon's own word; with a ``?``, that of server.log alone, or of
+    another user, ``claimant``."""
     status = (server.status or "").upper()
+    if "FAULT" in status and claimant is not None:
+        return FAULT_CLAIMED
     if server.fault is not None and not server.fault.confirmed:
         return FAULT_BY_LOG
     if not status:

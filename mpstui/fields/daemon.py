@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
 from mpstui.core.cells import (
+    FAULT_CLAIMED,
     OUTDATED,
     devices_of,
     gpu_label,
@@ -94,16 +96,24 @@ from mpstui.system.procfs import login_name
 
 
 def _status_cell(server: Server, view: View, cells: int) -> Line:
-    return (status_mark(server),)
+    return (status_mark(server, claimant=view.claimant),)
 
 
 def _status_row(server: Server, view: View) -> str:
+    if "FAULT" in (server.status or "") and view.claimant is not None:
+        return FAULT_CLAIMED[0]
     claimed = server.fault is not None and not server.fault.confirmed
     return f"{server.status or UNKNOWN}{'?' * claimed}{' ending' * server.ending}"
 
 
+def _claimed(word: str, whose: str) -> str:
+    return f"{word}: the word of {whose} alone"
+
+
 def _status_facts(server: Server, view: View) -> Iterable[Fact]:
-    if server.fault is not None and not server.fault.confirmed and view.daemon is not None:
+    if "FAULT" in (server.status or "") and view.claimant is not None:
+        yield Fact("status", _claimed(server.status or "", view.claimant), "dim")
+    elif server.fault is not None and not server.fault.confirmed and view.daemon is not None:
         yield Fact("status", f"{server.status}?: by server.log; {not_said(view.daemon, server.fault)}", "warn")
     else:
         yield Fact("status", server.status or UNKNOWN, "bold" if server.status == "ACTIVE" else "bad bold")
@@ -373,6 +383,9 @@ HEALTH_STYLE: Final[Mapping[str, str]] = {"ok": "good", "held": "warn", "stale":
 
 
 def _health_facts(daemon: Daemon, view: View) -> Iterable[Fact]:
+    if daemon.fault_word and (whose := daemon.claimant(os.geteuid())) is not None:
+        yield Fact("health", _claimed(daemon.fault_word.removesuffix("?"), whose), "dim")
+        return
     detail = f": {daemon.health_detail}" if daemon.health_detail else ""
     style = "bad" if daemon.serves_nobody else HEALTH_STYLE.get(daemon.health, "bad")
     yield Fact("health", f"{daemon.state_word}{detail}", f"{style} bold")
@@ -776,7 +789,7 @@ DAEMON: Final[Thing[Daemon]] = Thing(
             "stale: files of a daemon that is gone. absent: nothing there. null: it runs, and whether it answers is "
             "not known.",
             detail=Detail("daemon", 10, facts=_health_facts),
-            column=Column(10, 13, 90, cell=lambda d, v, cells: (health_word(d),)),
+            column=Column(10, 13, 90, cell=lambda d, v, cells: (health_word(d, claimant=d.claimant(os.geteuid())),)),
             metric=Metric(
                 "daemon_state", "The state of the control daemon is 1, the others are 0; no sample while whether it "
                 "answers is not known.",

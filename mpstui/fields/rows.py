@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
@@ -108,6 +109,11 @@ class View:
     def lacks(self) -> frozenset[str]:
         """The commands that the daemon does not know."""
         return self.daemon.lacks if self.daemon is not None else frozenset()
+
+    @property
+    def claimant(self) -> str | None:
+        """By name the other user whose word alone it is what the daemon says."""
+        return self.daemon.claimant(os.geteuid()) if self.daemon is not None else None
 
     def age(self, since: float | None) -> str:
         """``8s``, ``4m``: from then to the time of the snapshot."""

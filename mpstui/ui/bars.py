@@ -83,9 +83,7 @@ class Header(LineWidget):
 
 def _health(daemon: Daemon, past: Past | None) -> tuple[str, str]:
     """Mark, word and style; of the past what was known then."""
-    word, style = health_word(daemon)
-    if daemon.fault_word and daemon.claimant(os.geteuid()) is not None:
-        word, style = f"? {daemon.fault_word.removesuffix('?')}", "dim"
+    word, style = health_word(daemon, claimant=daemon.claimant(os.geteuid()))
     if past is not None and daemon.health == "unknown":  # nobody looks any more
         word = f"{UNKNOWN} {'from its log' if daemon.servers else 'not known'} at that time"
     if past is not None and past.gap is not None:

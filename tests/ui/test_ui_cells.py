@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.cells import cell_len
@@ -28,13 +29,15 @@ from mpstui.core.cells import (
 )
 from mpstui.core.model import Past, Snapshot
 from mpstui.core.text import by_device, printable
-from mpstui.fields import CLIENT, LIMIT, SERVER, Limit, View, groups_of, limits_of, possible_columns
+from mpstui.core.trust import Speaker
+from mpstui.fields import CLIENT, DAEMON, LIMIT, SERVER, Limit, Thing, View, groups_of, limits_of, possible_columns
 from mpstui.ui.bars import DaemonTabs, KeyBar, KeyHint, brief_state
 from mpstui.ui.dialogs.pick import Pick, PickList
 from mpstui.ui.filter import ClientFilter
 from mpstui.ui.lines import fit, fit_line, justify, width_of
 from mpstui.ui.panels import ClientsPanel
 from mpstui.ui.panels.events import EventsPanel
+from mpstui.ui.panels.servers import ServersPanel
 from mpstui.ui.panels.table import _fitted
 
 from .snapshots import GIB, GPU0, GPU1, NOW, PIPE, client, clients, daemon, device, rich, server
@@ -140,6 +143,25 @@ def test_every_state_has_a_symbol_and_a_word() -> None:
     fine, hit = daemon(servers=(server(),)), daemon(servers=(server(), server(status="FAULT")))
     assert [health_word(each)[0] for each in (fine, hit)] == ["● ok", "✕ FAULT"]
     assert status_mark(server(status=None))[0] == "—"
+
+
+def test_a_fault_by_the_word_of_another_users_daemon_is_his_claim_in_each_list_and_detail() -> None:
+    """The header had it as his; the row of the server, the list of the daemons and the details were red."""
+    failed = server(status="FAULT")
+    his = daemon(servers=(failed,), uid=64101, user="mallory", speaker=Speaker(64101, "a daemon of mallory"))
+    view = View.of(Snapshot(NOW, daemons=(his,)), his)
+    things: tuple[tuple[Thing[Any], Any, str], ...] = ((SERVER, failed, "status"), (DAEMON, his, "health"))
+    for thing, item, name in things:
+        field = thing[name]
+        assert field.column is not None
+        assert field.detail is not None
+        assert field.column.cell(item, view, 20) == (("? FAULT", "dim"),)
+        facts = [(fact.text, fact.style) for fact in field.detail.facts(item, view)]
+        assert facts == [("FAULT: the word of mallory alone", "dim")]
+    assert SERVER["status"].text(failed, view) == "? FAULT"
+    panel = ServersPanel()
+    panel.show(view.snapshot, his, with_limits=False)
+    assert panel.note(replace(failed, clients=()), 80) == ()
 
 
 def test_devices_of_a_client_by_their_index() -> None:

@@ -50,7 +50,8 @@ class ServersPanel(TablePanel[Server]):
             notes.append((f"  {terminated} ✕ terminated", "bad"))
         if outdated:
             notes.append((f"  {outdated_text(outdated)}", "warn"))
-        if "FAULT" in (row.status or "") and (row.fault is None or row.fault.confirmed):
+        sure = (row.fault is None or row.fault.confirmed) and self.view.claimant is None
+        if "FAULT" in (row.status or "") and sure:
             notes.append(("  new clients are refused until every affected client has ended", "bad"))
         if (told := told_to_end(row)) is not None:
             notes.append((f"  {told}", "warn"))
