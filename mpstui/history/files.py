@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Final
 from mpstui.control.grammar import LINE_BYTES, Clock
 from mpstui.core.late import pattern
 from mpstui.core.trust import ANYBODY
-from mpstui.system.trusted import Owners, UnreadableLogError, open_log
+from mpstui.system.trusted import Owners, UnreadableLogError, open_log, teller_of
 
 BLOCK: Final = 1 << 18
 _ROTATED: Final = pattern(
@@ -32,8 +31,8 @@ class LogFile:
     closed.
 
     ``owners`` as for ``open_log``. Raises UnreadableLogError where the newest cannot be read; a predecessor that cannot
-    be, or is another user's than the newest, is left out: where everybody may make files, anybody makes one of that
-    name. Offsets count through all of them, in bytes.
+    be, or is neither root's nor of the owner of the newest, is left out: where everybody may make files, anybody makes
+    one of that name. Offsets count through all of them, in bytes.
     """
 
     def __init__(self, path: Path, owners: Owners | None = None) -> None:
@@ -43,7 +42,7 @@ class LogFile:
         """Descriptor, where in it the part begins, and its length."""
         self.size = 0
         self.uid = 0
-        """Whose they are, and so what they say; ANYBODY where everybody may write to one."""
+        """Whose they are, and so what they say, root's older ones among it; ANYBODY where others may write to one."""
         found = sorted(_predecessors(path))
         self.packed = tuple(part.name for _, packed, part in found if packed)
         """Names of predecessors that are compressed, which are not read."""
@@ -54,16 +53,16 @@ class LogFile:
         for part in older[-_MANY:]:
             with suppress(UnreadableLogError):
                 fd = open_log(part, owners)
-                if os.fstat(fd).st_uid == self.uid:
+                if os.fstat(fd).st_uid in {0, self.uid}:
                     self._files.append(fd)
                 else:
                     os.close(fd)
                     others.append(part.name)
         self.others = tuple(others)
-        """Names of predecessors that belong to another user than the newest, and are not read."""
+        """Names of predecessors that belong to neither root nor the newest one's owner, and are not read."""
         self._files.append(newest)
         for fd in self._files:
-            if os.fstat(fd).st_mode & stat.S_IWOTH:
+            if teller_of(fd) == ANYBODY:
                 self.uid = ANYBODY
             for begin, end in _written(fd):
                 self._parts.append((fd, begin, end - begin))

@@ -132,7 +132,7 @@ class LogHistory(Telling):
         self.packed = tuple(name for _, file in sorted(self._files.items()) for name in file.packed)
         """Older logs that are compressed, which are not read."""
         self.of_others = tuple(name for _, file in sorted(self._files.items()) for name in file.others)
-        """Older logs that belong to another user than the newest, which are not read."""
+        """Older logs that belong to neither root nor the owner of the newest, which are not read."""
         others = {file.uid for file in self._files.values()} - {0, os.geteuid()}
         self._teller = min(others) if others and owners is not None else None
         self.speaker = written_by(min(others), user_name(min(others))) if others else NOBODY
@@ -153,7 +153,7 @@ class LogHistory(Telling):
         """What is missing where everything is asked for."""
         why = {
             "what was compressed is not read, and its events are missing": self.packed,
-            "what belongs to another user than the newest log is not read": self.of_others,
+            "what belongs to neither root nor the owner of the newest log is not read": self.of_others,
         }
         where = path_text(self.log_dir)
         return tuple(f"{where}: {text}: {listed(names, _NAMED)}" for text, names in why.items() if names)

@@ -31,7 +31,7 @@ from mpstui.core.late import pattern
 from mpstui.core.text import error_text, path_text
 from mpstui.core.trust import ANYBODY
 from mpstui.observe.reducer import READINGS, Kept, NodeState
-from mpstui.system.trusted import NotTrustedError, open_named, open_trusted
+from mpstui.system.trusted import NotTrustedError, open_named, open_trusted, teller_of
 
 if TYPE_CHECKING:
     from mpstui.core.mask import Mask
@@ -559,7 +559,7 @@ class FileTape:
     """A recording that somebody named, with its older parts, to be read. Raises RecordingError.
 
     ``trouble``: where it is damaged, in a sentence; what is before that is read. ``uid``: whose file it is, and so
-    whose word what it tells; ANYBODY where everybody may write to it.
+    whose word what it tells; ANYBODY where others may write to it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -576,7 +576,7 @@ class FileTape:
             for part in _parts(path):
                 self._take_older(part)
             self._index(newest, path)
-            if any(os.fstat(fd).st_mode & stat.S_IWOTH for fd in self._files):
+            if any(teller_of(fd) == ANYBODY for fd in self._files):
                 self.uid = ANYBODY
         except (OSError, NotTrustedError) as error:
             self.close()
@@ -590,10 +590,10 @@ class FileTape:
             raise RecordingError(f"{path_text(path)}: {self.trouble or 'the recording is empty'}")
 
     def _take_older(self, part: Path) -> None:
-        """An older part, where whoever owns the newest one owns it: in /tmp anybody makes a file of that name."""
+        """An older part, where root or the newest one's owner owns it: in /tmp anybody makes a file of that name."""
         try:
             fd = open_named(part)
-            if os.fstat(fd).st_uid != self.uid:
+            if os.fstat(fd).st_uid not in {0, self.uid}:
                 os.close(fd)
                 raise RecordingError("it belongs to somebody else than the newest part")
             self._files.append(fd)

@@ -364,7 +364,7 @@ def of_file(path: Path, speed: float) -> Viewer:
         whose = user_name(tape.uid)
         text = f"This file belongs to {whose}: it shows what {whose} wrote."
         if tape.uid == ANYBODY:
-            text = "Everybody may write to this file: what it shows may be anybody's word."
+            text = "Others may write to this file: what it shows may be anybody's word."
         told.insert(0, text)
     player = Player(tape, teller)
     if player.at(player.span[0]) is None:

@@ -24,6 +24,7 @@ from typing import Final, Literal
 
 from mpstui.core.late import pattern
 from mpstui.core.text import error_text, path_text, printable
+from mpstui.core.trust import ANYBODY
 from mpstui.system.memory import INSIDE
 from mpstui.system.procfs import nameless_uid, read_proc, user_name
 
@@ -297,6 +298,12 @@ def _writers(fd: int, found: os.stat_result, owners: Collection[int]) -> str:
         if _is_shared(found.st_gid, frozenset(owners), int(time.monotonic() // 60)):
             return f"the group {_group_name(found.st_gid)}"
     return ""
+
+
+def teller_of(fd: int) -> int:
+    """Whose word it is what an open file says: its owner's, or ANYBODY's where others may write to it."""
+    found = os.fstat(fd)
+    return ANYBODY if _writers(fd, found, {0, found.st_uid}) else found.st_uid
 
 
 def _mode(found: os.stat_result) -> str:

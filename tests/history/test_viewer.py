@@ -21,6 +21,7 @@ from mpstui.config import CommandSpec
 from mpstui.core.model import Event, Past, Snapshot, Suspect
 from mpstui.core.trust import ANYBODY, Speaker
 from mpstui.history import player
+from mpstui.history.files import LogFile
 from mpstui.history.log_recording import LogTape
 from mpstui.history.player import Player, ShownMoment
 from mpstui.history.postmortem import state_at
@@ -218,20 +219,33 @@ def test_a_recording_begins_with_what_is_to_be_seen() -> None:
 def test_of_another_users_recording_it_is_said_whose_word_it_is(tmp_path: Path) -> None:
     recording = Path(__file__).parents[2] / "docs" / "recordings" / "fault.mps"
     theirs = Path(shutil.copy(recording, tmp_path / "theirs.mps"))
-    anybody = "Everybody may write to this file: what it shows may be anybody's word."
+    anybody = "Others may write to this file: what it shows may be anybody's word."
     his = "This file belongs to UID 64101: it shows what UID 64101 wrote."
-    for uid, mode, said in ((64101, 0o644, his), (0, 0o644, None), (0, 0o646, anybody)):
-        os.chown(theirs, uid, -1)
+    for uid, mode, said in ((64101, 0o644, his), (0, 0o644, None), (0, 0o646, anybody), (0, 0o664, anybody)):
+        os.chown(theirs, uid, 64103)
         theirs.chmod(mode)
         assert asyncio.run(of_file(theirs, 1.0).prime()).past.note == said
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root alone gives a file to another user")
-@pytest.mark.parametrize(("uid", "mode"), [(64101, 0o644), (0, 0o644), (0, 0o646)])
+def test_roots_older_logs_are_read_below_another_users_newest(log_dir: Path) -> None:
+    """A node whose daemon ran as root, and then as a user of its own, lost what was before."""
+    logs = [log_dir / "control.log.2", log_dir / "control.log.1", log_dir / "control.log"]
+    for log, uid in zip(logs, (64102, 0, 64101), strict=True):
+        log.write_bytes(b"%d\n" % uid)
+        os.chown(log, uid, uid)
+    history = LogFile(logs[-1])
+    assert (history.read(0, 9), history.read(2, 9)) == (b"0\n", b"64101\n")
+    assert (history.uid, history.others) == (64101, ("control.log.2",)), "and all of it is the newest one's word"
+    history.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone gives a file to another user")
+@pytest.mark.parametrize(("uid", "mode"), [(64101, 0o644), (0, 0o644), (0, 0o646), (0, 0o664)])
 def test_what_another_user_wrote_down_is_that_users_claim_whatever_it_says(log_dir, tmp_path, uid, mode) -> None:
     """A recording or a log of his told root as a fact that root's process had to end, with no word whose that is; as
-    did one of root's that everybody may write to. What he puts beside it is not read: one older log of his made all of
-    root's a claim."""
+    did one of root's that everybody, or a group, may write to. What he puts beside it is not read: one older log of his
+    made all of root's a claim."""
     whose = uid or (None if mode == 0o644 else ANYBODY)
     folder, recording = log_dir / "logs", tmp_path / "theirs.mps"
     folder.mkdir()
@@ -240,16 +254,16 @@ def test_what_another_user_wrote_down_is_that_users_claim_whatever_it_says(log_d
     sink.close()
     for kind in FAULTS:
         log = (log_dir / f"{kind}.log").rename(folder / f"{kind}.log")
-        os.chown(log, uid, -1)
+        os.chown(log, uid, 64103)
         log.chmod(mode)
-    os.chown(recording, uid, -1)
+    os.chown(recording, uid, 64103)
     recording.chmod(mode)
     planted = folder / "control.log.9"
     planted.write_bytes(b"\n".join(FAULTS["control"]))
     os.chown(planted, 64102, -1)
     history = LogHistory(folder)
     assert history.left_out == (
-        f"{folder}: what belongs to another user than the newest log is not read: control.log.9",
+        f"{folder}: what belongs to neither root nor the owner of the newest log is not read: control.log.9",
     )
     history.close()
     planted.unlink()
