@@ -245,8 +245,8 @@ def _json_lines(events: Iterable[Event], daemon: str | None) -> str:
     last: float | None = None
     moment, begins, ends = "", dict[Any, str](), dict[Any, str]()
     for event in events:
-        kind, when, _, server, pid, context, devices, detail, raw, uid, _, user, command, _ = event
-        if kind in _WITH_MORE or when is None:
+        kind, when, _, server, pid, context, devices, detail, raw, uid, values, user, command, _ = event
+        if kind in _WITH_MORE or when is None or "claimed_by" in values:
             lines.append(json.dumps(to_json(event, daemon), ensure_ascii=False) + "\n")
             continue
         if when != last:
@@ -258,7 +258,7 @@ def _json_lines(events: Iterable[Event], daemon: str | None) -> str:
         if (end := ends.get((kind, uid, user, command))) is None:
             end = ends[kind, uid, user, command] = (
                 f'"uid": {_value(uid)}, "user": {_value(user)}, "command": {_value(command)}, '
-                f'"severity": "{_severity(kind, "info")}"}}\n'
+                f'"severity": "{_severity(kind, "info")}", "claimed_by": null}}\n'
             )
         lines.append(
             f'{{"time": "{moment}", {begin}{"null" if pid is None else pid}, '

@@ -224,11 +224,19 @@ def _suspect_facts(event: Event, view: View) -> Iterable[Fact]:
         yield Fact("", "The screen Suspects tells which of them were at the other faults too.")
 
 
-_VALUES: Final = {"command": "control command", "named": "named by server.log", "clients": "clients lost", "xid": "Xid"}
+_VALUES: Final = {
+    "command": "control command",
+    "named": "named by server.log",
+    "clients": "clients lost",
+    "xid": "Xid",
+    "claimed_by": "by the word of",
+}
 """What a value of an event is called in its details, where its name alone does not tell."""
 
 
 def _value_words(name: str, value: str) -> str:
+    if name == "claimed_by":
+        return owner(None, int(value))
     if name == "named" and value:
         return f"{value}, not proof"
     if name == "xid":
@@ -309,6 +317,12 @@ EVENT: Final[Thing[Event]] = Thing(
         Field(
             "severity", "severity", enum(Severity), lambda e, v: severity(e), about="How bad such an event is.",
             column=Column(20, 2, 95, cell=_severity_cell),
+        ),
+        Field(
+            "claimed_by", "by the word of", INTEGER,
+            lambda e, v: int(e.values["claimed_by"]) if "claimed_by" in e.values else None, null=True,
+            about="In what events prints: the UID of another user whose word alone it is, as he has written the logs; "
+            "-1: an unknown user's, who is not root.",
         ),
         Field(
             "named", "named", INTEGERS, lambda e, v: e.named, only=_is_fault,

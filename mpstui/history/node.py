@@ -125,7 +125,7 @@ class NodeLogs:
             past: Iterator[Told] = (
                 ((xid,), None) for xid in tuple(xids) if since is None or (xid.time or 0.0) >= since
             )
-            streams: list[Iterator[Told]] = [history.batches(since) for history in self._histories]
+            streams: list[Iterator[Told]] = [_batches(history, since) for history in self._histories]
             if len(streams) > 1 or xids:
                 single = ((([event], daemon) for events, daemon in stream for event in events) for stream in streams)
                 merged: Iterator[Told] = heapq.merge(*single, past, key=lambda told: told[0][0].time or 0.0)
@@ -141,7 +141,7 @@ class NodeLogs:
                     for event in tail:
                         if event is None:
                             break
-                        yield [_completed(event, xids, trail)], history.daemon
+                        yield [_completed(_claimed(event, history.speaker.by), xids, trail)], history.daemon
                 yield None
                 if driver is None:
                     time.sleep(_LOOK)
@@ -151,6 +151,17 @@ class NodeLogs:
         finally:
             if driver is not None:
                 driver.close()
+
+
+def _batches(history: LogHistory, since: float | None) -> Iterator[Told]:
+    by = history.speaker.by
+    for events, daemon in history.batches(since):
+        yield (events if by is None else [_claimed(event, by) for event in events]), daemon
+
+
+def _claimed(event: Event, by: int | None) -> Event:
+    """With the other user whose word it is, where it is one's."""
+    return event if by is None else event._replace(values={**event.values, "claimed_by": str(by)})
 
 
 def _completed(event: Event, xids: list[Event], trail: AuditTrail) -> Event:

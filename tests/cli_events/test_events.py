@@ -33,6 +33,7 @@ KEYS = [
     "user",
     "command",
     "severity",
+    "claimed_by",
 ]
 
 
@@ -106,6 +107,17 @@ def test_of_logs_that_another_user_has_written_it_is_said_whose_word_they_are(ca
         os.chown(log, 64101, -1)
     assert main([command, "--log-dir", str(logs)]) == 0
     assert capsys.readouterr().err.count(told) == 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone gives a file to another user")
+def test_each_event_in_json_says_whose_word_it_is(capsys, logs):
+    for uid, claimed_by in ((0, None), (64101, 64101)):
+        for log in logs.glob("*.log"):
+            os.chown(log, uid, -1)
+        _, out, _ = run(capsys, "events", "--log-dir", logs, "--all", "--json")
+        told = [json.loads(line) for line in out.splitlines()]
+        assert {each["claimed_by"] for each in told} == {claimed_by}
+        assert {"fatal_fault", "client_connected"} <= {each["kind"] for each in told}
 
 
 def test_no_logs_no_traceback(capsys, tmp_path):
