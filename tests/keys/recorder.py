@@ -123,7 +123,7 @@ class Recorder(app_module.MpsTuiApp):
             await self.settled()
         keys: dict[str, str] = {}
         for each, active in self.screen.active_bindings.items():
-            if not active.binding.priority and each not in {"ctrl+c", "super+c"}:
+            if not (active.binding.priority and active.node is self) and each not in {"ctrl+c", "super+c"}:
                 keys.setdefault("escape" if each == "escape" else active.binding.action, each)
         self.write(
             base=name, at=self.place(), keys=[*keys.values()], opened=not key or self.place() != before, **self.holds()

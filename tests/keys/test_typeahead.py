@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from textual import events, messages
 from textual.command import CommandPalette
+from textual.keys import _character_to_key
 from textual.pilot import Pilot
 from textual.screen import ModalScreen
 from textual.widgets import Input
@@ -19,6 +20,7 @@ from ui.snapshots import one_daemon
 from mpstui.core import condition
 from mpstui.ui import typeahead
 from mpstui.ui.dialogs import DetailsScreen, HelpScreen
+from mpstui.ui.dialogs.commands import Palette
 from mpstui.ui.dialogs.confirm import HarmConfirm
 from mpstui.ui.typeahead import OPENING
 
@@ -30,7 +32,7 @@ BEHIND = "It was typed right behind a key that did nothing."
 def type_at_once(pilot: Pilot[Any], *keys: str, at: float | None = None) -> None:
     """As they come from one read of the terminal; ``at``: the time of that."""
     for key in keys:
-        event = events.Key(key, key if len(key) == 1 else None)
+        event = events.Key(_character_to_key(key) if len(key) == 1 else key, key if len(key) == 1 else None)
         if at is not None:
             event.time = at
         pilot.app.post_message(event)
@@ -68,6 +70,24 @@ async def test_what_follows_a_question_goes_to_it_and_what_follows_its_end_to_wh
         await pilot.pause()
         assert isinstance(app.screen, DetailsScreen)
         assert app.overview.clients.cursor_index == first + 2
+
+
+async def test_a_question_mark_in_the_palette_is_help_as_a_key_and_text_behind_other_text_and_in_a_paste() -> None:
+    app = make_app(one_daemon())
+    async with app.run_test(size=SIZE) as pilot:
+        type_at_once(pilot, "colon", *"?/sort")
+        await pilot.pause()
+        assert isinstance(app.screen, HelpScreen)
+        assert app.screen.query_one(Input).value == "sort"
+        type_at_once(pilot, *["escape"] * 2, *"so?")
+        await pilot.pause()
+        assert isinstance(app.screen, Palette)
+        assert app.screen.query_one(Input).value == "so?", "which a regular expression may have"
+        type_at_once(pilot, "escape", "colon")
+        app.post_message(events.Paste("?"))
+        await pilot.pause()
+        assert isinstance(app.screen, Palette)
+        assert app.screen.query_one(Input).value == "?"
 
 
 async def test_a_click_waits_its_turn_among_the_keys() -> None:

@@ -34,7 +34,7 @@ OTHERS = {
         *(f"past > {key}" for key in ("f2", "question_mark", "enter", "slash", "T", "w", "E", "B")),
         *(
             f"overview > {key}"
-            for key in ("f2", "question_mark", "enter", "slash", "t", "K", "l", "m", "o", "S", "Z", "T", "w")
+            for key in ("f2", "question_mark", "colon", "enter", "slash", "t", "K", "l", "m", "o", "S", "Z", "T", "w")
         ),
         *("daemons > S", "daemons > x", "plan > A", "plan > w", "plan > V", "plan > C"),
     ),

@@ -11,7 +11,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.command import Command as Entry
-from textual.command import CommandList, CommandPalette, DiscoveryHit, Hit, Hits, Provider
+from textual.command import CommandInput, CommandList, CommandPalette, DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
 from textual.strip import Strip
 from textual.theme import BUILTIN_THEMES
@@ -116,6 +116,14 @@ class TypeOn(partial[None]):
     """The command of an entry that is not whole: it can be typed on."""
 
 
+class Query(CommandInput):
+    """Textual's; a question mark is text behind other text alone, as a regular expression may have it."""
+
+    def check_consume_key(self, key: str, character: str | None) -> bool:
+        """Whether no binding is to get the key."""
+        return super().check_consume_key(key, character) and (character != "?" or bool(self.value))
+
+
 class Entries(CommandList, can_focus=False):
     """Textual's, with a sign before what Enter takes, as in all lists."""
 
@@ -125,10 +133,11 @@ class Entries(CommandList, can_focus=False):
 
 
 class Palette(CommandPalette):
-    """Textual's, with its keys at its foot, as a dialog has them, and help: by F1, and by ? where nothing is typed.
-    Behind other text a question mark is text."""
+    """Textual's, with its keys at its foot, as a dialog has them, and help: by F1, and by ? where nothing is typed."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("f1", "app.show_help", "Help", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("question_mark,f1", "app.show_help", "Help", show=False, priority=True)
+    ]
     OFFERS_ACTIONS: ClassVar[bool] = False
     """Help over it names its own keys."""
 
@@ -152,7 +161,10 @@ class Palette(CommandPalette):
 
     def compose(self) -> ComposeResult:
         for widget in super().compose():
-            yield Entries() if isinstance(widget, CommandList) else widget
+            if isinstance(widget, CommandInput):
+                yield Query(placeholder=widget.placeholder, select_on_focus=False)
+            else:
+                yield Entries() if isinstance(widget, CommandList) else widget
 
     async def on_mount(self) -> None:
         if self._text:
@@ -178,12 +190,6 @@ class Palette(CommandPalette):
         told = (hit and hit.help) or ""
         types_on = isinstance(hit, Hit) and isinstance(hit.command, TypeOn)
         self._tell_keys("type on" if types_on else "run it", told if told.startswith(_NOT_NOW) else None)
-
-    @on(Input.Changed)
-    async def _asked_for_help(self, event: Input.Changed) -> None:
-        if event.value == "?":
-            event.input.value = ""
-            await self.run_action("app.show_help")
 
     @on(KeyBar.Pressed)
     async def _key_pressed(self, message: KeyBar.Pressed) -> None:
