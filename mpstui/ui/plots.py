@@ -46,15 +46,33 @@ class Reading(NamedTuple):
 
 FEW: Final = 8.0
 """Clients that fill a plot; of fewer the blocks are low, so that one does not look like all that there can be."""
+
+
+class PlotRow(NamedTuple):
+    """One of the plots of a device."""
+
+    field: str
+    """Of a reading."""
+    label: str
+    unit: str
+    top: float | None
+    """What a full block stands for; None: the largest that is shown."""
+    least: float = 0.0
+    """What it then stands for at least: an idle GPU draws little, and does not look busy."""
+
+    def full(self, most: float | None) -> float:
+        """What a full block stands for, where ``most`` is the largest that is shown."""
+        return self.top or max(most or 0.0, self.least)
+
+
 METRICS: Final = (
-    ("sm_utilization", "SM", 100.0, 0.0, " %"),
-    ("memory", "mem", 100.0, 0.0, " %"),
-    ("power", "power", None, 300.0, " W"),
-    ("clients", "clients", None, FEW, ""),
+    PlotRow("sm_utilization", "SM", " %", 100.0),
+    PlotRow("memory", "mem", " %", 100.0),
+    PlotRow("power", "power", " W", None, 300.0),
+    PlotRow("clients", "clients", "", None, FEW),
 )
-"""The field of a reading, its label, what a full block stands for; where that is None, the largest that is shown, or
-the next one, where that is larger: an idle GPU draws little, and does not look busy; and its unit. The first is another
-one where the device tells no SM activity."""
+"""The first has another field and label where the device tells no SM activity, and power a top where its limit is
+known."""
 
 
 class _Spell(NamedTuple):

@@ -80,11 +80,10 @@ def test_the_largest_is_that_of_the_readings_also_after_a_while_and_of_what_came
 )
 def test_what_an_idle_gpu_draws_is_held_against_its_power_limit(watts, limit, drawn) -> None:
     """Where that is not known, against 300 W, or the most that was drawn."""
-    metrics = {name: (top, least) for name, _, top, least, _ in metrics_of(device(0, 3, power_limit_watts=limit))}
-    top, least = metrics["power"]
-    assert spark([watts], top or max(watts, least)) == [drawn]
-    top, least = metrics["clients"]
-    assert [spark([count], top or max(count, least)) for count in (1.0, 9.0)] == [["▁"], ["▇"]], "one client is few"
+    plots = {plot.field: plot for plot in metrics_of(device(0, 3, power_limit_watts=limit))}
+    assert spark([watts], plots["power"].full(watts)) == [drawn]
+    clients = plots["clients"]
+    assert [spark([count], clients.full(count)) for count in (1.0, 9.0)] == [["▁"], ["▇"]], "one client is few"
 
 
 async def test_in_the_past_the_plots_end_with_the_time_of_the_header() -> None:

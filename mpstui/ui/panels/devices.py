@@ -23,6 +23,7 @@ from mpstui.ui.plots import (
     USUAL,
     WINDOWS,
     DeviceHistory,
+    PlotRow,
     Reading,
     begin,
     rows_of,
@@ -134,7 +135,7 @@ class DevicesPanel(Panel[Device]):
         ends = since + self._window - COARSE_S  # what came since may be kept with what was up to ten seconds before
         fresh = self._history.most(row.uuid, self._window, ends)
         found = [most for most in (known[1], fresh) if most is not None]
-        values = ([getattr(most, name) for most in found] for name, *_ in metrics_of(row))
+        values = ([getattr(most, plot.field) for most in found] for plot in metrics_of(row))
         return tuple(round(max(told)) if (told := [v for v in each if v is not None]) else None for each in values)
 
     def stamp(self, row: Device, width: int) -> Hashable:
@@ -151,11 +152,11 @@ class DevicesPanel(Panel[Device]):
         room = of.lines - READINGS
         axis = room > len(METRICS)
         plots = zip(metrics_of(row), rows_of(room - axis), of.peaks, strict=True)
-        for (name, label, top, least, unit), rows, most in plots:
-            values = [None if reading is None else getattr(reading, name) for reading in readings]
-            style = "meter-memory" if name == "memory" else "meter"
-            for at, drawn in enumerate(spark(values, top or max(most or 0.0, least), rows)):
-                said = (label, UNKNOWN if most is None else f"max {number(most, unit)}") if at == 0 else ("", "")
+        for plot, rows, most in plots:
+            values = [None if reading is None else getattr(reading, plot.field) for reading in readings]
+            style = "meter-memory" if plot.field == "memory" else "meter"
+            for at, drawn in enumerate(spark(values, plot.full(most), rows)):
+                said = ("", "") if at else (plot.label, UNKNOWN if most is None else f"max {number(most, plot.unit)}")
                 lines.append(((f"    {said[0]:<8}", "dim"), (drawn, style), (f" {said[1]:>10} ", "dim")))
         if axis:
             since, until = f"{window_text(of.window)} ago", "now"
@@ -226,13 +227,14 @@ class DevicesPanel(Panel[Device]):
         return [*lines, *self._plots(row, width)]
 
 
-def metrics_of(row: Device) -> Iterator[tuple[str, str, float | None, float, str]]:
+def metrics_of(row: Device) -> Iterator[PlotRow]:
     """As METRICS, with what this device tells of its load, and what it may draw."""
-    for name, label, top, least, unit in METRICS:
-        if name == "sm_utilization":
-            yield (*device_load(row)[:2], top, least, unit)
+    for plot in METRICS:
+        if plot.field == "sm_utilization":
+            field, label, _ = device_load(row)
+            yield plot._replace(field=field, label=label)
         else:
-            yield name, label, row.power_limit_watts if name == "power" else top, least, unit
+            yield plot._replace(top=row.power_limit_watts) if plot.field == "power" else plot
 
 
 def _cells(width: int) -> int:
