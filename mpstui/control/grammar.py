@@ -9,8 +9,8 @@ from typing import Final, Literal, NamedTuple
 
 from mpstui.control.channel import PROOF
 from mpstui.core.late import pattern
-from mpstui.core.model import EMPTY, Event, EventKind, event_of
-from mpstui.core.text import client_pids, format_size, listed, nouns, printable, taken_limit
+from mpstui.core.model import EMPTY, Event, EventKind, event_of, server_devices
+from mpstui.core.text import client_pids, format_size, printable, taken_limit
 
 # What the two log parsers share: the parts of a line, and how an event is made of it.
 
@@ -670,7 +670,7 @@ class _Fault:
 
     def _told(self) -> str:
         """What a name is worth stands before it, so that no narrow line cuts that alone."""
-        where = f" on {nouns(len(self.devices), 'device')} {listed(self.devices)}" if self.devices else ""
+        where = f" on {server_devices(self.devices)}" if self.devices else ""
         text = f"fatal GPU fault{where}"
         if self.lost:
             text += f"; {_whom(self.lost)} lost"
@@ -893,10 +893,10 @@ class ServerLines:
         device = found[2].decode()
         if found[1] == b"Destroy":
             self._destroyed.add((server, device))
-            what, detail = "destroyed", f"server {server} destroyed its context on device {device}"
+            what, detail = "destroyed", f"server {server} destroyed its context on {server_devices((device,))}"
         elif (server, device) in self._destroyed:
             self._destroyed.discard((server, device))
-            what, detail = "created", f"server {server} created its context on device {device} again"
+            what, detail = "created", f"server {server} created its context on {server_devices((device,))} again"
         else:
             return []  # a server that starts
         return [make_event(line, "server_context", detail, server=server, devices=(device,), values={"what": what})]

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
 from mpstui.core.late import dataclass
-from mpstui.core.text import UNKNOWN, device_keys, owner, printable
+from mpstui.core.text import UNKNOWN, device_keys, listed, nouns, owner, printable
 from mpstui.core.trust import NOBODY, Speaker, is_lying, is_usurped, may_signal, usurpation, whose_word
 from mpstui.core.v3 import V3Node, V3Server
 from mpstui.core.where import Where
@@ -824,6 +824,11 @@ class Event(NamedTuple):
         named = f"{who} ({', '.join(about)})" if about else who
         said = f"{who} of {said}"  # as the daemon writes of one that comes
         return self.detail.replace(said if said in self.detail else who, named, 1)
+
+
+def server_devices(ordinals: Sequence[str]) -> str:
+    """``server devices 0, 1``: how an event names those of which only the server's own numbers are known (fact 11)."""
+    return f"server {nouns(len(ordinals), 'device')} {listed(ordinals)}"
 
 
 class LogEvents(NamedTuple):

@@ -18,6 +18,7 @@ from mpstui.core.model import (
     Problem,
     Severity,
     Suspect,
+    server_devices,
 )
 from mpstui.core.suspects import ADVICE, RUN, START, Ranked, Ranking
 from mpstui.core.text import (
@@ -249,6 +250,11 @@ def _known(label: str, value: object) -> tuple[Fact]:
     return (Fact(label, UNKNOWN if value is None or value == "" else str(value)),)
 
 
+def _device_name(view: View, device: str) -> str:
+    """The server's own numbers are not NVML's (fact 11)."""
+    return server_devices((device,)) if device.isdecimal() else gpu_name(view, device)
+
+
 EVENT: Final[Thing[Event]] = Thing(
     "event",
     "Something that happened, with the line of the log that says so.",
@@ -288,7 +294,7 @@ EVENT: Final[Thing[Event]] = Thing(
             detail=Detail(
                 "event", 100,
                 facts=lambda e, v: (
-                    *_known("devices", ", ".join(gpu_name(v, uuid) for uuid in e.devices)),
+                    *_known("devices", ", ".join(_device_name(v, device) for device in e.devices)),
                     *(Fact(_VALUES.get(name, name), _value_words(name, value)) for name, value in e.values.items()),
                 ),
             ),

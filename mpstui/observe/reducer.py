@@ -619,8 +619,10 @@ class NodeState:
 
     @_reading
     def fold_membership(self, pipe_dir: Path, reading: Membership, now: float) -> None:
-        for event in fold_membership(self.watch(pipe_dir).state, reading, now):
+        state = self.watch(pipe_dir).state
+        for event in fold_membership(state, reading, now):
             self._tell(pipe_dir, event, "derived", now)
+        self._events.join(pipe_dir, state)
 
     @_reading
     def fold_v3(self, pipe_dir: Path, node: V3Node | None, detail: str | None, started: float, now: float) -> None:
@@ -636,7 +638,9 @@ class NodeState:
     @_reading
     def fold_devices(self, pipe_dir: Path, query: DeviceQuery) -> None:
         """Which device the daemon calls by which ordinal."""
-        fold_devices(self.watch(pipe_dir).state, query)
+        state = self.watch(pipe_dir).state
+        fold_devices(state, query)
+        self._events.join(pipe_dir, state)
 
     @_reading
     def fold_partitions(self, pipe_dir: Path, found: PartitionTable | None, detail: str | None) -> None:
@@ -649,6 +653,7 @@ class NodeState:
         state = self.watch(pipe_dir).state
         state.ordinals = dict(ordinals)
         state.changes += 1
+        self._events.join(pipe_dir, state)
 
     @_reading
     def read_from(self, pipe_dir: Path, time: float, *, memory_unset: bool = False) -> None:

@@ -25,8 +25,9 @@ from mpstui.core.model import (
     PartitionTable,
     Suspect,
     event_of,
+    server_devices,
 )
-from mpstui.core.text import lower_sizes, printable, same_limit
+from mpstui.core.text import listed, lower_sizes, printable, same_limit
 from mpstui.core.v3 import V3Node
 from mpstui.system.procfs import ProcessFacts
 
@@ -217,7 +218,9 @@ class DaemonState:
     def about(self, event: Event) -> Event:
         """The event with whom it is about, as far as the logs tell; to be asked before it is folded."""
         if event.kind == "fatal_fault":
-            return event._replace(suspects=tuple(Suspect(pid, self.uids.get(pid)) for pid in self.suspects(event)))
+            event = event._replace(suspects=tuple(Suspect(pid, self.uids.get(pid)) for pid in self.suspects(event)))
+        if event.kind in _BY_ORDINAL:
+            return by_uuid(event, self.ordinals)
         if event.pid is None or event.uid is not None or (uid := self.uids.get(event.pid)) is None:
             return event
         return event_of((*event[:_UID], uid, *event[_UID + 1 :]))
@@ -657,6 +660,8 @@ TWICE: Final = frozenset(
 """Kinds that both logs of a daemon may tell of."""
 _WINDOW: Final = 1.0
 """Seconds between the two logs telling the same thing."""
+_BY_ORDINAL: Final = frozenset(("fatal_fault", "server_context"))
+"""Kinds whose line of the log has the server's own numbers of its devices."""
 _HIDDEN: Final = frozenset(("session_opened", "session_closed", "client_admitted"))
 _PEOPLE: Final = 1024
 _FEW: Final = 128
@@ -762,6 +767,12 @@ class EventLog:
         for who in tuple(self._people)[:-_PEOPLE]:
             del self._people[who]
         self._enough = min(_PEOPLE, max(_FEW, len(self._people) + _MORE))
+
+    def join(self, pipe_dir: Path, state: DaemonState) -> None:
+        """Which GPUs the devices of its servers are, in what was told before that was known."""
+        for told in self._told:
+            if told.event.pipe_dir == pipe_dir and told.event.server_pid in state.servers:
+                self._change(told, by_uuid(told.event, state.ordinals))
 
     def left(self, pid: int, now: float) -> None:
         """The process has ended, or is of no interest any more: what the PID does later is another's."""
@@ -887,6 +898,15 @@ class EventLog:
                 told.confirmed = True
                 return True
         return False
+
+
+def by_uuid(event: Event, ordinals: Mapping[str, str]) -> Event:
+    """The event with the UUIDs of its devices, where it has the server's own numbers and all of them are known."""
+    if event.kind not in _BY_ORDINAL or not event.devices or not ordinals.keys() >= {*event.devices}:
+        return event
+    uuids = tuple(ordinals[number] for number in event.devices)
+    told = event.detail.replace(server_devices(event.devices), listed(uuids), 1)
+    return event._replace(devices=uuids, detail=told)
 
 
 def told_by(uid: int, event: Event) -> Event:

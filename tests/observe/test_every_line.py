@@ -140,8 +140,8 @@ def test_a_server_makes_its_contexts_anew_after_a_fault() -> None:
         ("created", ("0",)),
         ("created", ("1",)),
     ]
-    assert told[0].detail == "server 11570 destroyed its context on device 0"
-    assert told[2].detail == "server 11570 created its context on device 0 again"
+    assert told[0].detail == "server 11570 destroyed its context on server device 0"
+    assert told[2].detail == "server 11570 created its context on server device 0 again"
 
 
 @pytest.mark.parametrize(

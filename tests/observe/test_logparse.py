@@ -165,7 +165,7 @@ def test_a_fault_is_one_event():
         (None, "1133", "1133 1134 1135", ("0",)),
     ]
     assert told[1].detail == (
-        "fatal GPU fault on device 0; clients 1133, 1134, 1135 lost; no proof: server.log names client 1133"
+        "fatal GPU fault on server device 0; clients 1133, 1134, 1135 lost; no proof: server.log names client 1133"
     )
 
 

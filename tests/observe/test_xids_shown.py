@@ -46,6 +46,22 @@ def test_nvml_and_the_kernel_tell_of_one(order):
     assert "no proof: the kernel names process 1134" in note
 
 
+@pytest.mark.parametrize("known_first", [True, False])
+def test_the_gpu_of_a_fault_is_called_as_that_of_its_xid(known_first: bool) -> None:
+    """The server counts its devices by itself (fact 11): its device 0 may be NVML's GPU 3."""
+    early = "21:29:12.000" if known_first else "21:29:15.000"
+    node = fold(early, **FAULTS)
+    (own,) = [e for e in shot(node, early)[0].events if e.kind == "fatal_fault" and "1067" in e.values["clients"]]
+    assert own.detail.startswith("fatal GPU fault on server device 0; "), "until it is known which one that is"
+    node.take_devices(PIPE, {"0": UUID})
+    later = [line for line in FAULTS["server"] if known_first and line[1:24] > b"2026-11-20 " + early.encode()]
+    for event in events("server", [line for line in later if line[12:24] < b"21:29:15.000"]):
+        node.add_event(PIPE, event, "server", at("21:29:15.000"))
+    told = [e for e in shot(node, "21:29:15.000")[0].events if e.kind == "fatal_fault"]
+    assert [e.devices for e in told] == [("0",), (UUID,)], "of a server that has gone nobody tells which one it was"
+    assert told[-1].detail.startswith(f"fatal GPU fault on {UUID}; clients 1133, 1134, 1135 lost")
+
+
 def test_another_number_another_gpu_and_another_time_are_others():
     node = fold("21:29:15.000", **FAULTS)
     node.add_xids([Xid(WHEN, 31, UUID), Xid(WHEN, 31, "GPU-other"), Xid(WHEN, 43, UUID), Xid(WHEN + 9, 31, UUID)])
