@@ -41,6 +41,8 @@ FAULT_BY_LOG = ("▲ FAULT?", "warn")
 FAULT_CLAIMED = ("? FAULT", "dim")
 SEVERITY: Mapping[Severity, tuple[str, str]] = {"info": ("·", "dim"), "warning": ("▲", "warn"), "error": ("✕", "bad")}
 OUTDATED = "⟳"
+OUTDATED_LEGEND = f"{OUTDATED}old"
+"""The mark and what it says, in a heading."""
 _BEFORE = "connected before the present limits were set, and"
 KEEPS_OLD = f"{_BEFORE} keeps the old ones"
 """What outdated limits are, of one client."""

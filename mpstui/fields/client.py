@@ -20,6 +20,7 @@ from mpstui.core.activity import (
 from mpstui.core.cells import (
     KEEPS_OLD,
     OUTDATED,
+    OUTDATED_LEGEND,
     MemoryUse,
     gpu_label,
     gpus_text,
@@ -525,7 +526,7 @@ CLIENT: Final[Thing[Client]] = Thing(
             column=Column(
                 70, 18, 60, falling=True,
                 cell=_threads_cell, narrow=13, gap=2, mark=lambda c: OUTDATED if c.outdated_limits else "",
-                total=Total(_added(lambda c: c.active_thread_percentage), _total_threads),
+                legend=OUTDATED_LEGEND, total=Total(_added(lambda c: c.active_thread_percentage), _total_threads),
             ),
             row=Text(70, "THREADS", _threads_row), detail=Detail("mps", 40, facts=_threads_facts), word="threads",
             metric=Metric("client_active_thread_ratio", "Shares of the SMs, added up: over 1 they share SMs."),

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from mpstui.core.cells import (
     FAULT_CLAIMED,
     OUTDATED,
+    OUTDATED_LEGEND,
     devices_of,
     gpu_label,
     health_word,
@@ -333,7 +334,9 @@ LIMIT: Final[Thing[Limit]] = Thing(
         ),
         Field(
             "active_thread_percentage", "threads", SHARE, lambda x, v: x.percentage, null=True,
-            column=Column(20, 18, 90, cell=_limit_threads, mark=lambda x: OUTDATED if x.outdated else ""),
+            column=Column(
+                20, 18, 90, cell=_limit_threads, mark=lambda x: OUTDATED if x.outdated else "", legend=OUTDATED_LEGEND
+            ),
             row=Text(30, "THREADS", _limit_threads_row),
         ),
         Field(

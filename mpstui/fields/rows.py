@@ -304,6 +304,8 @@ class Column(Generic[T]):
     when: Callable[[View], bool] | None = None
     mark: Callable[[T], str] | None = None
     """One character, behind the text, that says something more, and is never cut."""
+    legend: str = ""
+    """That character and a word, for the heading: nothing is told by a sign alone."""
     falling: bool = False
     """Whether the largest comes first."""
     hidden: bool = False

@@ -70,9 +70,13 @@ async def test_a_client_that_was_there_before_the_fault_is_lost_with_it() -> Non
 @pytest.mark.parametrize("size", [LARGE, (80, 24), (60, 15)])
 async def test_outdated_limits_are_marked_at_every_size(size) -> None:
     app = make_app(node(client(0, outdated_limits=True), client(5)))
-    async with app.run_test(size=size):
+    async with app.run_test(size=size) as pilot:
         assert line_of(app, 2000).count("⟳") == 1
         assert "⟳" not in line_of(app, 2035)
+        assert size[0] < 80 or "THREADS ⟳old " in text_of(app), "a sign alone says nothing"
+        app.collector.push(node(client(0), client(5)))
+        await pilot.pause()
+        assert "old" not in next(line for line in text_of(app).splitlines() if "PID" in line)
 
 
 async def test_the_container_is_told_from_the_command() -> None:

@@ -264,6 +264,10 @@ class ClientsPanel(TablePanel[Client | Group]):
 
     # What is looked for.
 
+    def marked(self) -> Iterable[Client | Group]:
+        """No line of a group."""
+        return self._left
+
     def _in_order(self) -> list[Client]:
         """All that the filter leaves, in the order of the rows, those in folded groups too."""
         if self.by is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, ClassVar, TypeVar
@@ -38,7 +38,7 @@ class TablePanel(Panel[T]):
         """Those that the user wants; without them the usual ones."""
         self._laid: tuple[int, View, View, list[tuple[Field[T], int]]] | None = None
         self._steady: tuple[object, ...] = ()
-        self._titled: tuple[list[tuple[Field[T], int, str]], Line] | None = None
+        self._titled: tuple[list[tuple[Field[T], int, str, str]], Line] | None = None
         self._noting = NotingView(self.view)
         self._changing: dict[Hashable, tuple[T, list[int], list[Line]]] = {}
         """Of each row that is in view, the columns that go by the snapshot or the daemon, and what stands in all."""
@@ -80,6 +80,10 @@ class TablePanel(Panel[T]):
     def note(self, row: T, width: int) -> Line:
         """What is said behind its cells, as far as there is room."""
         return ()
+
+    def marked(self) -> Iterable[T]:
+        """The rows that may have a column's mark."""
+        return self.rows
 
     def sorted_by(self, each: Field[T]) -> str:
         """The mark behind its heading, if the rows are in its order."""
@@ -135,15 +139,24 @@ class TablePanel(Panel[T]):
     def _titles(self, width: int) -> Line:
         """The same until the columns, their cells or the order of the rows are others."""
         columns = self.columns(width)
-        of = [(each, room, self.sorted_by(each)) for each, room in columns]
+        of = [(each, room, self.sorted_by(each), self._legend(each)) for each, room in columns]
         if self._titled is None or self._titled[0] != of:
             self._titled = of, self._make_titles(of)
         return self._titled[1]
 
-    def _make_titles(self, columns: Sequence[tuple[Field[T], int, str]]) -> Line:
+    def _legend(self, each: Field[T]) -> str:
+        """What the mark in a column says, in a word, where a row has it."""
+        column = each.column
+        if column is None or column.mark is None:
+            return ""
+        return next((said for row in self.marked() if (said := column.mark(row))), "") and column.legend
+
+    def _make_titles(self, columns: Sequence[tuple[Field[T], int, str, str]]) -> Line:
         line: list[tuple[str, str]] = [(" " * self.GUTTER, "head")]
-        for each, room, mark in columns:
+        for each, room, mark, legend in columns:
             name = each.heading(room)
+            if legend and len(name) + len(mark) + len(legend) < room:
+                name, mark = f"{name}{mark or ' '}{legend}", ""
             if mark:  # it is never what gives way, and one cell stays free before the next heading
                 gap = " " if len(name) + 2 < room else ""
                 name = f"{name[: room - 2]}{gap}{mark}"
@@ -155,7 +168,7 @@ class TablePanel(Panel[T]):
                 if right
                 else fit(fit(name, room - (each is not columns[-1][0])), room)
             )
-            line.append((text, "accent" if mark else "head"))
+            line.append((text, "accent" if self.sorted_by(each) else "head"))
         return tuple(line)
 
     def bar(self, width: int) -> Line | None:
