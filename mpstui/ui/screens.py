@@ -1,5 +1,5 @@
-"""What the screens beside the overview have in common: the node they follow, the way they fit a terminal; and a list
-with a text about the row under its cursor."""
+"""What the screens beside the overview have in common: their keys and the way they fit a terminal; a list with a text
+about the row under its cursor; the node that they follow."""
 
 from __future__ import annotations
 
@@ -27,11 +27,8 @@ from mpstui.ui.panel import NOT_FOUND, Panel
 from mpstui.ui.typeahead import opens
 
 
-class SideScreen(StyledScreen):
-    """A header, what a subclass composes, and the keys; in a terminal that is too small, only that it is.
-
-    The app calls :meth:`update_snapshot` while the screen is seen: in front, or under a window.
-    """
+class BarScreen(StyledScreen):
+    """A header, what a subclass composes, and the keys; in a terminal that is too small, only that it is."""
 
     NAME: ClassVar[str] = ""
     """What its words to the user are headed with."""
@@ -39,6 +36,8 @@ class SideScreen(StyledScreen):
     """The id of its binding that goes back."""
     OFFERS_ACTIONS: ClassVar[bool] = False
     """The registry's actions are the overview's: palette and help leave them out here."""
+    header: LineWidget
+    """A subclass makes it."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("question_mark,f1", "app.show_help", "Help", id="help"),
         Binding("q", "back", "Back", show=False, id="quit"),
@@ -46,18 +45,14 @@ class SideScreen(StyledScreen):
     ]
 
     DEFAULT_CSS = """
-    SideScreen {
+    BarScreen {
         layout: vertical; overflow: hidden; background: $background;
         & > #too-small { display: none; height: 1fr; }
     }
     """
 
-    def __init__(self, runner: Runner, snapshot: Snapshot | None = None, pipe_dir: Path | None = None) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.runner = runner
-        self.snapshot = snapshot
-        self.pipe_dir = pipe_dir
-        self.header = Header(read_only=runner.read_only)
         self.keys = KeyBar()
 
     # What a subclass gives.
@@ -114,70 +109,24 @@ class SideScreen(StyledScreen):
         self.app.copy_to_clipboard(text)
         self.app.notify(what, title="Copied", markup=False, timeout=4)
 
-    def refusal(self, action_id: str, clients: tuple[ProcessKey, ...] = ()) -> str | None:
-        """Why an operation cannot be used now."""
-        if self.daemon is None or self.snapshot is None:
-            return no_daemon(self.snapshot)
-        return self.runner.unavailable(self._operation(action_id), self.snapshot, self.daemon.pipe_dir, clients)
-
-    def act(self, action_id: str, clients: tuple[ProcessKey, ...] = (), server: Server | None = None) -> None:
-        """Open the dialog of an operation, for exactly these processes."""
-        action, daemon, snapshot = self._operation(action_id), self.daemon, self.snapshot
-        if daemon is None or snapshot is None:
-            return
-        if (refusal := self.refusal(action_id, clients)) is not None:
-            self.app.notify(refusal, title=action.title, severity="warning", markup=False)
-            return
-        self.host.open_action(action, daemon.pipe_dir, snapshot, clients, server, None)
-
-    def _operation(self, action_id: str) -> Operation:
-        return next(action for action in self.runner.actions if action.id == action_id)
-
-    @property
-    def host(self) -> Host:
-        return cast("Host", self.app)
-
     def k(self, name: str, default: str) -> str:
         """The key of the binding of that id, as the user has it."""
-        return shown_key(self.host.keymap, name, default)
-
-    @property
-    def daemon(self) -> Daemon | None:
-        """The daemon whose tab was open in the overview."""
-        if self.snapshot is None or not self.snapshot.daemons:
-            return None
-        found = self.snapshot.daemon(self.pipe_dir) if self.pipe_dir else None
-        return found or self.snapshot.daemons[0]
-
-    @property
-    def face(self) -> tuple[object, ...]:
-        """What gives its keys another meaning: whose daemon it is about."""
-        return (self.daemon.pipe_dir if self.daemon else None,)
-
-    @property
-    def devices(self) -> Sequence[Device]:
-        """The daemon's; without a daemon the node's."""
-        snapshot, daemon = self.snapshot, self.daemon
-        if snapshot is None:
-            return ()
-        return devices_of(daemon, snapshot) if daemon else snapshot.devices
+        return shown_key(getattr(self.app, "keymap", {}), name, default)
 
     @property
     def too_small(self) -> bool:
         width, height = room_of(self)
         return width < MIN_WIDTH or height < MIN_HEIGHT
 
-    def update_snapshot(self, snapshot: Snapshot) -> None:
-        """Take the newest snapshot; a cursor stays with what it is on."""
-        self.snapshot = snapshot
-        self.show()
-
     def on_screen_resume(self) -> None:
         """In front: what happened under another screen is shown now."""
         self.keys.hush(False)
-        self.host.catch_up()
+        self._catch_up()
         self._arrange()
         self.show()
+
+    def _catch_up(self) -> None:
+        """Take what has come meanwhile."""
 
     def on_screen_suspend(self) -> None:
         self.keys.hush(True)
@@ -208,16 +157,81 @@ class SideScreen(StyledScreen):
         """Where there is no list of rows; said, as the key filters on the other screens."""
         self.say("There is nothing to filter on this screen.")
 
-    def action_read_again(self) -> None:
-        self.host.refresh_now(self.daemon.pipe_dir if self.daemon is not None else None)
-
     @on(KeyBar.Pressed)
     async def _pressed(self, message: KeyBar.Pressed) -> None:
         if message.action != "none":
             await self.run_action(message.action)
 
 
-class ListScreen(SideScreen):
+class SideScreen(BarScreen):
+    """Follows the node: the app calls :meth:`update_snapshot` while it is seen, in front or under a window."""
+
+    header: Header
+
+    def __init__(self, runner: Runner, snapshot: Snapshot | None = None, pipe_dir: Path | None = None) -> None:
+        super().__init__()
+        self.runner = runner
+        self.snapshot = snapshot
+        self.pipe_dir = pipe_dir
+        self.header = Header(read_only=runner.read_only)
+
+    def refusal(self, action_id: str, clients: tuple[ProcessKey, ...] = ()) -> str | None:
+        """Why an operation cannot be used now."""
+        if self.daemon is None or self.snapshot is None:
+            return no_daemon(self.snapshot)
+        return self.runner.unavailable(self._operation(action_id), self.snapshot, self.daemon.pipe_dir, clients)
+
+    def act(self, action_id: str, clients: tuple[ProcessKey, ...] = (), server: Server | None = None) -> None:
+        """Open the dialog of an operation, for exactly these processes."""
+        action, daemon, snapshot = self._operation(action_id), self.daemon, self.snapshot
+        if daemon is None or snapshot is None:
+            return
+        if (refusal := self.refusal(action_id, clients)) is not None:
+            self.app.notify(refusal, title=action.title, severity="warning", markup=False)
+            return
+        self.host.open_action(action, daemon.pipe_dir, snapshot, clients, server, None)
+
+    def _operation(self, action_id: str) -> Operation:
+        return next(action for action in self.runner.actions if action.id == action_id)
+
+    @property
+    def host(self) -> Host:
+        return cast("Host", self.app)
+
+    @property
+    def daemon(self) -> Daemon | None:
+        """The daemon whose tab was open in the overview."""
+        if self.snapshot is None or not self.snapshot.daemons:
+            return None
+        found = self.snapshot.daemon(self.pipe_dir) if self.pipe_dir else None
+        return found or self.snapshot.daemons[0]
+
+    @property
+    def face(self) -> tuple[object, ...]:
+        """What gives its keys another meaning: whose daemon it is about."""
+        return (self.daemon.pipe_dir if self.daemon else None,)
+
+    @property
+    def devices(self) -> Sequence[Device]:
+        """The daemon's; without a daemon the node's."""
+        snapshot, daemon = self.snapshot, self.daemon
+        if snapshot is None:
+            return ()
+        return devices_of(daemon, snapshot) if daemon else snapshot.devices
+
+    def update_snapshot(self, snapshot: Snapshot) -> None:
+        """Take the newest snapshot; a cursor stays with what it is on."""
+        self.snapshot = snapshot
+        self.show()
+
+    def _catch_up(self) -> None:
+        self.host.catch_up()
+
+    def action_read_again(self) -> None:
+        self.host.refresh_now(self.daemon.pipe_dir if self.daemon is not None else None)
+
+
+class RowsScreen(BarScreen):
     """A list, and a text that scrolls about the row under its cursor: beside it where there is room, or below it."""
 
     BELOW: ClassVar[bool] = False
@@ -231,7 +245,7 @@ class ListScreen(SideScreen):
         Binding("escape", "back", "Back", show=False, id="list.back"),
     ]
     DEFAULT_CSS = """
-    ListScreen {
+    RowsScreen {
         & #body { height: 1fr; layout: horizontal; }
         & #list { width: 1fr; height: 100%; }
         & #text { width: 1fr; height: 100%; }
@@ -244,8 +258,9 @@ class ListScreen(SideScreen):
     }
     """
 
-    def __init__(self, runner: Runner, snapshot: Snapshot | None = None, pipe_dir: Path | None = None) -> None:
-        super().__init__(runner, snapshot, pipe_dir)
+    def __init__(self, *followed: Any) -> None:
+        """``followed``: for that of its bases which follows something."""
+        super().__init__(*followed)
         self.panel: Panel[Any] = self.make_list()
         self.text = TextBox(id="text")
         self.filter = TypedLine(placeholder="filter: words of a row  !word    Enter keep  Esc all", id="filter")
@@ -256,12 +271,8 @@ class ListScreen(SideScreen):
         """The panel with the id ``list``."""
         raise NotImplementedError
 
-    def fill(self, snapshot: Snapshot) -> None:
-        """Bring the list up to the snapshot."""
-        raise NotImplementedError
-
-    def describe(self, snapshot: Snapshot) -> tuple[str, list[Para]]:
-        """Title and text of what is beside the list."""
+    def told(self) -> tuple[str, list[Para]] | None:
+        """Title and text of what is beside the list; None where nothing is known yet."""
         raise NotImplementedError
 
     def hints(self) -> list[KeyHint]:
@@ -288,24 +299,13 @@ class ListScreen(SideScreen):
         self._arrange()
         self.show()
 
-    def show(self) -> None:
-        snapshot = self.snapshot
-        if not self.is_mounted or snapshot is None:
-            return
-        with self.app.batch_update():
-            self.fill(snapshot)
-            self.header.show(snapshot, self.daemon, None)
-            self.show_text()
-
     def show_text(self) -> None:
         """The text and the keys follow the cursor."""
-        if self.snapshot is None:
-            return
-        title, paragraphs = ("Filter", [Para(f"{NOT_FOUND[0].upper()}{NOT_FOUND[1:]}.")])
-        if not self._none_passes:
-            title, paragraphs = self.describe(self.snapshot)
-        self.text.show(((title, "title"),), paragraphs)
-        self.show_keys()
+        none = ("Filter", [Para(f"{NOT_FOUND[0].upper()}{NOT_FOUND[1:]}.")])
+        if (told := none if self._none_passes else self.told()) is not None:
+            title, paragraphs = told
+            self.text.show(((title, "title"),), paragraphs)
+            self.show_keys()
 
     def _arrange(self) -> None:
         self.set_class(self.BELOW, "-below")
@@ -393,3 +393,31 @@ class ListScreen(SideScreen):
     @on(Panel.Moved)
     def _moved(self) -> None:
         self.show_text()
+
+
+class ListScreen(RowsScreen, SideScreen):
+    """A list of what is on the node."""
+
+    # What a subclass gives.
+
+    def fill(self, snapshot: Snapshot) -> None:
+        """Bring the list up to the snapshot."""
+        raise NotImplementedError
+
+    def describe(self, snapshot: Snapshot) -> tuple[str, list[Para]]:
+        """Title and text of what is beside the list."""
+        raise NotImplementedError
+
+    # What it shows.
+
+    def show(self) -> None:
+        snapshot = self.snapshot
+        if not self.is_mounted or snapshot is None:
+            return
+        with self.app.batch_update():
+            self.fill(snapshot)
+            self.header.show(snapshot, self.daemon, None)
+            self.show_text()
+
+    def told(self) -> tuple[str, list[Para]] | None:
+        return self.describe(self.snapshot) if self.snapshot is not None else None
