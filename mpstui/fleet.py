@@ -31,10 +31,11 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
+from mpstui.core.cells import SEVERITY
 from mpstui.core.late import dataclass
 from mpstui.core.problems import words_of
 from mpstui.core.text import UNKNOWN, error_text, format_size, path_text, plural, printable
-from mpstui.fields import INTEGER, OBJECTS, SCHEMA, SIZE, TEXT, TEXTS, TIME, Field, Text, Thing, Type
+from mpstui.fields import INTEGER, OBJECTS, SCHEMA, SIZE, TEXT, TEXTS, TIME, Column, Field, Text, Thing, Type, View
 from mpstui.system.parent import ended_with_us
 
 T = TypeVar("T")
@@ -785,6 +786,23 @@ def _of(
     return UNKNOWN if used is None else f"{text(used)}/{text(most)}"
 
 
+STATE_STYLES: Final[Mapping[str, str]] = {
+    "FAULT": "bad", "BLOCKED": "bad", "NO ANSWER": "bad", "NOT STARTING": "bad",
+    "HELD": "warn", "STALE": "warn", "OLD": "warn", "WARNING": "warn", "NOT KNOWN": "dim", "ABSENT": "dim",
+    "ok": "good",
+}  # fmt: skip
+
+
+def contexts_of(node: FleetNode) -> str:
+    """``5/144``"""
+    return _of(node.contexts, node.context_limit)
+
+
+def memory_of(node: FleetNode) -> str:
+    """``30.1 GiB/239 GiB``"""
+    return _of(node.memory_used, node.memory_total, format_size)
+
+
 FLEET_PROBLEM: Final[Thing[FleetProblem]] = Thing(
     "fleet_problem",
     "A problem of a node.",
@@ -797,30 +815,47 @@ FLEET_PROBLEM: Final[Thing[FleetProblem]] = Thing(
         Field("remedy", "remedy", TEXT, lambda p, v: p.remedy),
     ),
 )
+NAME: Final[Column[Any]] = Column(10, 30, 100, "NODE", narrow=16, roomy=46)
+"""Of a node's name."""
 NODE: Final[Thing[FleetNode]] = Thing(
     "node",
     "One node of many.",
     (
-        Field("name", "name", TEXT, lambda n, v: n.name, row=Text(10, "NODE")),
+        Field("name", "name", TEXT, lambda n, v: n.name, row=Text(10, "NODE"), column=NAME),
         Field(
             "state", "state", Type({"enum": list(STATES)}), lambda n, v: n.state, row=Text(20, "STATE"),
+            column=Column(20, 13, 99, "STATE", cell=lambda n, v, cells: ((n.state, STATE_STYLES[n.state]),)),
             about="The worst that is known of it.",
         ),
-        Field("clients", "clients", INTEGER, lambda n, v: n.clients, null=True, row=Text(30, "CLIENTS")),
-        Field("pending", "pending", INTEGER, lambda n, v: n.pending, null=True, row=Text(40, "WAIT")),
-        Field("outside_processes", "outside MPS", INTEGER, lambda n, v: n.outside, null=True, row=Text(50, "OUTSIDE")),
+        Field(
+            "clients", "clients", INTEGER, lambda n, v: n.clients, null=True, row=Text(30, "CLIENTS"),
+            column=Column(30, 9, 80, align=">", falling=True),
+        ),
+        Field(
+            "pending", "pending", INTEGER, lambda n, v: n.pending, null=True, row=Text(40, "WAIT"),
+            column=Column(40, 6, 75, "WAIT", align=">", falling=True),
+        ),
+        Field(
+            "outside_processes", "outside MPS", INTEGER, lambda n, v: n.outside, null=True, row=Text(50, "OUTSIDE"),
+            column=Column(50, 9, 20, "OUTSIDE", align=">", falling=True),
+        ),
         Field(
             "contexts", "contexts", INTEGER, lambda n, v: n.contexts, null=True,
-            row=Text(60, "CONTEXTS", lambda n, v: _of(n.contexts, n.context_limit)),
+            row=Text(60, "CONTEXTS", lambda n, v: contexts_of(n)),
+            column=Column(60, 10, 15, cell=lambda n, v, cells: ((contexts_of(n), "plain"),), align=">", falling=True),
         ),
         Field("context_limit", "context limit", INTEGER, lambda n, v: n.context_limit, null=True),
         Field(
             "memory_used", "memory used", SIZE, lambda n, v: n.memory_used, null=True,
-            row=Text(70, "GPU MEM", lambda n, v: _of(n.memory_used, n.memory_total, format_size)),
+            row=Text(70, "GPU MEM", lambda n, v: memory_of(n)),
+            column=Column(
+                70, 20, 10, "GPU MEM", cell=lambda n, v, cells: ((memory_of(n), "plain"),), align=">", falling=True
+            ),
         ),
         Field("memory_total", "memory", SIZE, lambda n, v: n.memory_total, null=True),
         Field(
-            "detail", "why", TEXT, lambda n, v: n.detail, row=Text(80, "WHY"), about="In words; empty where it is well."
+            "detail", "why", TEXT, lambda n, v: n.detail, row=Text(80, "WHY"), column=Column(80, 24, 95, "WHY"),
+            about="In words; empty where it is well.",
         ),
         Field(
             "daemons", "daemons", Type({"type": "object", "additionalProperties": {"type": "string"}}, json=dict),
@@ -836,6 +871,46 @@ NODE: Final[Thing[FleetNode]] = Thing(
 )  # fmt: skip
 
 
+class NodeProblem(NamedTuple):
+    """A problem, and the node that has it."""
+
+    node: FleetNode
+    number: int
+    problem: FleetProblem
+
+
+_WIDTHS: Final[Mapping[str, Column[NodeProblem]]] = {
+    "severity": Column(
+        20, 10, 90, cell=lambda p, v, cells: ((p.problem.severity, severity_mark(p.problem.severity)[1]),)
+    ),
+    "code": Column(30, 24, 15),
+    "text": Column(40, 40, 99, "WHAT", narrow=24, roomy=80),
+    "remedy": Column(50, 24, 80, "REMEDY"),
+}
+
+
+def severity_mark(severity: str) -> tuple[str, str]:
+    """Sign and style; of a severity that is none those of the least."""
+    return next((mark for known, mark in SEVERITY.items() if known == severity), SEVERITY["info"])
+
+
+def _with_its_node(each: Field[FleetProblem]) -> Field[NodeProblem]:
+    def value(row: NodeProblem, view: View) -> Any:
+        return each.value(row.problem, view)
+
+    return Field(each.id, each.title, each.type, value, column=_WIDTHS[each.id])
+
+
+NODE_PROBLEM: Final[Thing[NodeProblem]] = Thing(
+    "node_problem",
+    "A problem of one node of many.",
+    (
+        Field("name", "name", TEXT, lambda p, v: p.node.name, column=NAME),
+        *map(_with_its_node, FLEET_PROBLEM.fields),
+    ),
+)
+
+
 FLEET: Final[Thing[Fleet]] = Thing(
     "fleet",
     "mpstui fleet --json: many nodes, the worst first.",
@@ -848,11 +923,15 @@ FLEET: Final[Thing[Fleet]] = Thing(
 )
 
 
+def words_in(node: FleetNode) -> str:
+    """What a filter looks through: its name, state, reason and problems."""
+    problems = (f"{p.code} {p.text}" for p in node.problems)
+    return " ".join((node.name, node.state, node.detail, *node.daemons, *problems))
+
+
 def matches(node: FleetNode, text: str) -> bool:
-    """Whether a filter leaves it: each word in its name, state, reason or problems; ``!word`` for those without."""
-    told = " ".join(
-        (node.name, node.state, node.detail, *node.daemons, *(f"{p.code} {p.text}" for p in node.problems))
-    ).lower()
+    """Whether a filter leaves it: each word in what it is looked for in; ``!word`` for those without."""
+    told = words_in(node).lower()
     return all(
         (word[1:] not in told) if word[:1] == "!" and word[1:] else word in told for word in text.lower().split()
     )
@@ -860,13 +939,22 @@ def matches(node: FleetNode, text: str) -> bool:
 
 def summary(nodes: Sequence[FleetNode]) -> str:
     """``1000 nodes: 2 FAULT, 1 HELD, 997 ok · 7312 clients``, and how many of them are simulated ones."""
-    states = {state: sum(node.state == state for node in nodes) for state in STATES}
-    told = ", ".join(f"{number} {state}" for state, number in states.items() if number)
-    known = [node.clients for node in nodes if node.clients is not None]
-    clients = plural(sum(known), "client") if known or not nodes else f"{UNKNOWN} clients"
+    told = ", ".join(f"{number} {state}" for state, number in by_state(nodes))
     simulated = sum(node.simulated for node in nodes)
     made_up = f" · {simulated} SIMULATED" if simulated else ""
-    return f"{plural(len(nodes), 'node')}: {told or 'none'} · {clients}{made_up}"
+    return f"{plural(len(nodes), 'node')}: {told or 'none'} · {clients_in(nodes)}{made_up}"
+
+
+def by_state(nodes: Sequence[FleetNode]) -> list[tuple[str, int]]:
+    """How many are in each state that one is in, the worst first."""
+    states = ((state, sum(node.state == state for node in nodes)) for state in STATES)
+    return [(state, number) for state, number in states if number]
+
+
+def clients_in(nodes: Sequence[FleetNode]) -> str:
+    """``7312 clients``"""
+    known = [node.clients for node in nodes if node.clients is not None]
+    return plural(sum(known), "client") if known or not nodes else f"{UNKNOWN} clients"
 
 
 def opening(command: str, host: str) -> list[str]:

@@ -77,19 +77,20 @@ def fleet(options: argparse.Namespace) -> int:
     except FleetError as error:
         return complain(str(error), ExitStatus.USAGE)
     if not options.json and not options.once and sys.stdin.isatty() and sys.stdout.isatty():
-        from mpstui.cli.screen import theme_wish
+        from mpstui.cli.screen import settled, theme_wish
         from mpstui.config import load_config, load_themes
         from mpstui.ui.fleet import FleetApp
         from mpstui.ui.theme import build_themes, choose_theme
 
         specs = load_themes()[0]
-        wanted, _ = theme_wish(None, load_config()[0].theme, [spec.name for spec in specs])
+        config = load_config()[0]
+        wanted, _ = theme_wish(None, config.theme, [spec.name for spec in specs])
         themes, theme = build_themes(specs), choose_theme(wanted, os.environ)
         every = options.every or (15.0 if prometheus else 30.0)
         history = None if prometheus is None else prometheus.history
         follow = None if prometheus else _follow(options, every)
         opened = partial(opening, options.open)
-        app = FleetApp(look, every, opened, history, options.filter, follow, themes, theme)
+        app = FleetApp(look, every, opened, history, options.filter, follow, themes, theme, settled(config)[0])
         return app.run() or ExitStatus.DONE
     try:
         found = asyncio.run(look(lambda node: None))

@@ -107,7 +107,7 @@ def run_screen(options: argparse.Namespace, pipe_dirs: tuple[Path, ...], tour: T
         messages += [*broken, *more]
         themes = build_themes(specs)
         theme = choose_theme(wanted, os.environ)
-        keys, commands, unheeded = _settled(config)
+        keys, commands, unheeded = settled(config)
         messages += unheeded
         demo = bool(getattr(options, "demo", False))
         make: Callable[..., MpsTuiApp] = MpsTuiApp
@@ -144,7 +144,7 @@ def run_screen(options: argparse.Namespace, pipe_dirs: tuple[Path, ...], tour: T
         return app.run(mouse=app.mouse) or 0
 
 
-def _settled(config: Config) -> tuple[dict[str, str], list[CommandSpec], list[str]]:
+def settled(config: Config) -> tuple[dict[str, str], list[CommandSpec], list[str]]:
     """The user's keys and commands that can be had, and what is to be said of the others."""
     if not config.keys and not config.commands:
         return {}, [], []  # without the screens, all of which are imported to look for clashes

@@ -75,6 +75,7 @@ from mpstui.fields.rows import Type as Type
 from mpstui.fields.rows import View as View
 from mpstui.fields.rows import as_json as as_json
 from mpstui.fields.rows import enum as enum
+from mpstui.fields.rows import fitted as fitted
 from mpstui.fields.rows import iso_time as iso_time
 from mpstui.fields.rows import lay_out as lay_out
 from mpstui.fields.rows import possible_columns as possible_columns

@@ -574,6 +574,20 @@ def possible_columns(thing: Thing[T]) -> list[Field[T]]:
     return [*known, *other]
 
 
+def fitted(thing: Thing[T], longest: Mapping[str, int]) -> Thing[T]:
+    """The same with these columns no wider than their headings and so many cells."""
+
+    def fit(each: Field[T]) -> Field[T]:
+        column = each.column
+        if column is None or each.id not in longest:
+            return each
+        most = max(longest[each.id], len(each.heading())) + (2 if column.align == ">" else 1)
+        sizes = {name: min(most, getattr(column, name)) for name in ("width", "narrow", "wide", "roomy", "comfort")}
+        return replace(each, column=replace(column, **sizes))
+
+    return replace(thing, fields=tuple(map(fit, thing.fields)))
+
+
 def lay_out(
     thing: Thing[T], view: View, width: int, gutter: int, *, stretch: bool, chosen: Sequence[Shown] = ()
 ) -> list[tuple[Field[T], int]]:

@@ -1,101 +1,376 @@
-"""The screen of many nodes: a row for each, the worst first; Enter opens the node's own mpstui, and comes back."""
+"""The screens of many nodes: a row for each, the worst first, and their problems; Enter opens the node's own mpstui,
+and comes back."""
 
 from __future__ import annotations
 
-import asyncio
 import shlex
 import signal
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from typing import Any, ClassVar, Final
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping, Sequence
+from typing import Any, ClassVar, Final, cast
 
-from rich.style import Style
-from rich.text import Text
-from textual import constants, on, work
+from textual import on, work
 from textual.app import ComposeResult
-from textual.binding import Binding
+from textual.binding import Binding, BindingType
 from textual.screen import Screen
-from textual.strip import Strip
 from textual.theme import Theme
-from textual.widgets import DataTable, Input, Static
 
 from mpstui.commands import Filled, run_in_terminal
 from mpstui.core.cells import number
-from mpstui.core.text import UNKNOWN, format_age, format_size, printable
-from mpstui.fields import View
-from mpstui.fleet import NODE, Fleet, FleetError, FleetNode, in_thread, matches, summary
-from mpstui.ui.bars import KeyBar, KeyHint
-from mpstui.ui.lines import StyledScreen, pointed
+from mpstui.core.text import UNKNOWN, format_age, format_size, plural
+from mpstui.fields import Thing
+from mpstui.fleet import (
+    NODE,
+    NODE_PROBLEM,
+    STATE_STYLES,
+    Fleet,
+    FleetError,
+    FleetNode,
+    FleetProblem,
+    NodeProblem,
+    by_state,
+    clients_in,
+    in_thread,
+    severity_mark,
+    words_in,
+)
+from mpstui.ui.bars import KeyHint, unless
+from mpstui.ui.box import Para, wrapped
+from mpstui.ui.layout import room_of
+from mpstui.ui.lines import Line, LineWidget, justify
+from mpstui.ui.panel import Panel
+from mpstui.ui.panels.table import TablePanel
 from mpstui.ui.plots import FEW, spark
-from mpstui.ui.terminal import TerminalDriver, can_come_back
-from mpstui.ui.theme import variable_defaults
-from mpstui.ui.typeahead import Typeahead, TypedApp, opens
+from mpstui.ui.program import Program
+from mpstui.ui.screens import RowsScreen
+from mpstui.ui.typeahead import opens
 
 Look = Callable[[Callable[[FleetNode], None]], Awaitable[Fleet]]
 Follow = Callable[[Callable[[FleetNode], None]], Coroutine[Any, Any, None]]
 History = Callable[[str, float], Mapping[str, Sequence[float | None]]]
-_STYLES: Final = {
-    "FAULT": "bad", "BLOCKED": "bad", "NO ANSWER": "bad", "NOT STARTING": "bad",
-    "HELD": "warn", "STALE": "warn", "OLD": "warn", "WARNING": "warn", "NOT KNOWN": "dim", "ABSENT": "dim",
-    "ok": "good",
-}  # fmt: skip
 _WHY: Final = {127: ": is mpstui there, and on PATH?", 255: ": ssh did not get there, or was cut off"}
 """What a status of ssh means; its own words are gone with its screen."""
 _HOURS: Final = 6
-_BAR: Final = 2
-"""Cells of the bar beside a list that is longer than the screen."""
-_REASON: Final = 20
-"""Cells that the reason has at least, for which these columns go below the list:"""
-_GO_FIRST: Final = ("memory_used", "contexts", "outside_processes")
-_CODE: Final = 2
-"""Where the code of a problem stands."""
-_NAME: Final = 16
-"""Cells that a node's name may have in any case."""
-_SHARE: Final = 0.6
-"""Of the screen's height, for what is known of a node: as in the style."""
+_NONE: Final = "there is no node under the cursor"
+_NO_HISTORY: Final = "there is a history from Prometheus only"
+_ENTER: Final = "Open the node's own mpstui. Esc on its overview, or q, comes back here."
 
 
-class NodeTable(DataTable[Any]):
-    """Textual's, with a sign before the row of the cursor, as in all lists."""
+class FleetHeader(LineWidget):
+    """How many nodes are in which state, and the badge that must never be missed."""
 
-    def render_line(self, y: int) -> Strip:
-        strip, row = super().render_line(y), y - self.header_height
-        return pointed(strip) if row >= 0 and row + self.scroll_offset.y == self.cursor_row else strip
+    DEFAULT_CSS = "FleetHeader { height: 1; background: $surface; }"
+
+    def __init__(self) -> None:
+        super().__init__(id="header")
+        self._shown: Sequence[FleetNode] = ()
+        self._looked: float | None = None
+
+    def show(self, nodes: Sequence[FleetNode], looked: float | None) -> None:
+        self._shown, self._looked = nodes, looked
+        self.repaint()
+
+    def lines(self, width: int, height: int) -> list[Line]:
+        line: list[tuple[str, str]] = [(" mpstui fleet", "brand")]
+        if simulated := sum(node.simulated for node in self._shown):
+            line += [(" ", "text"), (f" {simulated} SIMULATED ", "badge-loud")]
+        for at, (state, many) in enumerate(by_state(self._shown)):
+            line += [(" · " if at else "  ", "dim"), (f"{many} {state}", STATE_STYLES.get(state, "text"))]
+        clock = "" if self._looked is None else time.strftime("  %H:%M:%S ", time.localtime(self._looked))
+        right: Line = ((clock, "text"),) if sum(len(text) for text, _ in line) + len(clock) <= width else ()
+        return [justify(tuple(line), right, width)]
 
 
-class FleetApp(TypedApp[int]):
+class Trouble(LineWidget):
+    """What the source has in vain been asked for."""
+
+    DEFAULT_CSS = "Trouble { height: 0; }"
+    _MOST: ClassVar[int] = 5
+    text: str = ""
+
+    def show(self, text: str) -> None:
+        self.text = text
+        self.styles.height = min(self._MOST, len(wrapped(text, self.app.size.width, "bad")))
+        self.repaint()
+
+    def lines(self, width: int, height: int) -> list[Line]:
+        return wrapped(self.text, width, "bad")
+
+
+class NodesPanel(TablePanel[FleetNode]):
+    """The worst comes first; who looks at the worst goes on doing so."""
+
+    KIND: ClassVar[str] = "node"
+    THING: ClassVar[Thing[FleetNode]] = NODE
+    STRETCH: ClassVar[bool] = True
+    FITS: ClassVar[tuple[str, ...]] = ("name", "state", "memory_used")
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "open", "Open", show=False, id="open", tooltip=_ENTER)]
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.asked = False
+        """Whether somebody has answered."""
+
+    def set_rows(self, rows: Sequence[FleetNode], lines_per_row: int = 1, context: object = None) -> None:
+        if self.cursor_index == 0:
+            self._cursor = None
+        super().set_rows(rows, lines_per_row, context)
+
+    def key(self, row: FleetNode) -> Hashable:
+        return row.name
+
+    def title(self) -> Line:
+        return (("Nodes", "title"), (f" {len(self.rows)}" if self.rows else "", "dim"))
+
+    def corner(self) -> Line:
+        return ((clients_in(self.rows), "dim"),) if self.rows else ()
+
+    def empty(self) -> str:
+        return "no node" if self.asked else "asking …"
+
+    def text_of(self, row: FleetNode) -> str:
+        return words_in(row)
+
+    @property
+    def below(self) -> Line:
+        """Of the node under the cursor, what there is no room for in its row."""
+        shown = {each.id for each, _ in self.columns(self.inner)}
+        row = self.cursor_row
+        left = [each for each in self.THING.columns() if each.id not in shown] if row is not None else []
+        return tuple((f" · {each.heading()} {each.text(row, self.view)}", "text") for each in left if row is not None)
+
+
+class NodeProblemsPanel(TablePanel[NodeProblem]):
+    """The problems of all nodes, those of the worst first."""
+
+    KIND: ClassVar[str] = "node"
+    THING: ClassVar[Thing[NodeProblem]] = NODE_PROBLEM
+    STRETCH: ClassVar[bool] = True
+    FITS: ClassVar[tuple[str, ...]] = ("name", "severity", "code")
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "open", "Open", show=False, id="open", tooltip=_ENTER)]
+
+    def key(self, row: NodeProblem) -> Hashable:
+        return row.node.name, row.number
+
+    def title(self) -> Line:
+        nodes = plural(len({row.node.name for row in self.rows}), "node")
+        return (("Problems", "title"), (f" {len(self.rows)} · {nodes}", "dim"))
+
+    def empty(self) -> str:
+        return "no problem is known"
+
+
+class FleetScreen(RowsScreen):
+    """What both lists have: what the source says, the text about a node, and the keys."""
+
+    BELOW = True
+    header: FleetHeader
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("h", "history", "History of a node: six hours of clients, contexts and memory", show=False,
+                id="fleet.history"),
+        Binding("r", "app.look", "Look now", show=False, id="refresh"),
+    ]  # fmt: skip
+    DEFAULT_CSS = """
+    FleetScreen {
+        &.-below #text { max-height: 60%; }
+    }
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.header = FleetHeader()
+        self.trouble = Trouble(id="trouble")
+
+    def parts(self) -> ComposeResult:
+        yield self.trouble
+        yield from super().parts()
+
+    @property
+    def fleet(self) -> FleetApp:
+        return cast("FleetApp", self.app)
+
+    @property
+    def node(self) -> FleetNode | None:
+        """The one under the cursor."""
+        raise NotImplementedError
+
+    def fill(self, nodes: Sequence[FleetNode]) -> None:
+        """Bring the list up to what is known."""
+        raise NotImplementedError
+
+    def show(self) -> None:
+        if self.is_mounted:
+            with self.app.batch_update():
+                self.fill(self.fleet.nodes)
+                self.header.show(self.fleet.nodes, self.fleet.looked)
+                self.trouble.show(self.fleet.trouble)
+                self.show_text()
+
+    def show_text(self) -> None:
+        super().show_text()
+        self._arrange()
+
+    def told(self) -> tuple[str, list[Para]]:
+        node = self.node
+        if node is None:
+            return "No node", [Para(self.panel.empty(), "dim")]
+        name, lines = self.fleet.plots
+        width = max(20, self.text.size.width - 4)
+        plots = [plot(title, line, width) for title, line in lines.items()] if name == node.name else []
+        return node.name, about(node, self.problems_of(node), self.left_out(), plots)
+
+    def problems_of(self, node: FleetNode) -> Sequence[FleetProblem]:
+        """In the order in which they are told."""
+        return node.problems
+
+    def left_out(self) -> Line:
+        """What of the node there is no room for in the list."""
+        return ()
+
+    def _arrange(self) -> None:
+        super()._arrange()
+        self._hide_where_too_small("#body", "#trouble")
+        width, height = room_of(self)
+        self.text.styles.height = min(height * 3 // 5, self.text.needs(width))
+
+    def own_hints(self) -> list[KeyHint]:
+        none = unless(self.node, _NONE)
+        return [
+            KeyHint(self.k("open", "Enter"), "Open", "open", 9, none),
+            KeyHint(
+                self.k("fleet.history", "h"), "History", "history", 4,
+                none or unless(self.fleet.history, _NO_HISTORY),
+            ),
+            KeyHint(self.k("refresh", "r"), "Look now", "app.look", 3),
+        ]  # fmt: skip
+
+    @on(Panel.Opened)
+    @opens
+    def action_open(self) -> None:
+        """What was typed for the node's own mpstui, and read here before it ran, is dropped."""
+        if self.node is not None:
+            self.fleet.open_node(self.node.name)
+
+    def action_history(self) -> None:
+        if self.node is not None:
+            self.fleet.ask_history(self.node.name)
+
+
+class NodesScreen(FleetScreen):
+    """All nodes."""
+
+    panel: NodesPanel
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("D", "problems", "Problems of all nodes", show=False, id="problems"),
+        Binding("q", "app.quit_app", "Quit", show=False, id="quit"),
+    ]
+
+    def __init__(self, text: str) -> None:
+        """``text``: the filter at first."""
+        super().__init__()
+        self.filter.value = text
+        self.panel.want(text)
+
+    def make_list(self) -> NodesPanel:
+        return NodesPanel(id="list")
+
+    @property
+    def node(self) -> FleetNode | None:
+        return self.panel.cursor_row
+
+    def fill(self, nodes: Sequence[FleetNode]) -> None:
+        self.panel.asked = bool(nodes) or self.fleet.looked is not None
+        self.panel.set_rows(nodes)
+
+    def left_out(self) -> Line:
+        return self.panel.below
+
+    def own_hints(self) -> list[KeyHint]:
+        return [*super().own_hints(), KeyHint(self.k("problems", "D"), "Problems", "problems", 5)]
+
+    def way_back(self) -> list[KeyHint]:
+        leave = KeyHint(self.k("quit", "q"), "Quit", "app.quit_app", 10)
+        return [*(super().way_back() if self.filter.value else ()), leave]
+
+    def action_back(self) -> None:
+        """There is nothing behind it."""
+        if self.filter.value or self.filter.has_focus:
+            super().action_back()
+
+    @opens
+    def action_problems(self) -> None:
+        """Of the nodes that the filter leaves."""
+        self.app.push_screen(NodeProblemsScreen(self.panel))
+
+
+class NodeProblemsScreen(FleetScreen):
+    """Their problems."""
+
+    panel: NodeProblemsPanel
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("D", "back", "Back to the nodes", show=False, id="problems"),
+    ]
+
+    def __init__(self, nodes: NodesPanel) -> None:
+        super().__init__()
+        self._below = nodes
+        self.panel.set_rows(self._problems())
+
+    def make_list(self) -> NodeProblemsPanel:
+        return NodeProblemsPanel(id="list")
+
+    def on_mount(self) -> None:
+        """At the node that the cursor is on."""
+        at = self._below.cursor
+        self.panel.move_to(next((n for n, row in enumerate(self.panel.rows) if row.node.name == at), 0))
+
+    @property
+    def node(self) -> FleetNode | None:
+        row = self.panel.cursor_row
+        return row.node if row is not None else None
+
+    def problems_of(self, node: FleetNode) -> Sequence[FleetProblem]:
+        """The one under the cursor first."""
+        row = self.panel.cursor_row
+        at = row.number if row is not None else 0
+        return (*node.problems[at:], *node.problems[:at])
+
+    def fill(self, nodes: Sequence[FleetNode]) -> None:
+        self._below.set_rows(nodes)
+        self.panel.set_rows(self._problems())
+
+    def _problems(self) -> list[NodeProblem]:
+        """Of the nodes that the filter of their list leaves."""
+        return [NodeProblem(node, at, each) for node in self._below.rows for at, each in enumerate(node.problems)]
+
+
+def about(node: FleetNode, problems: Sequence[FleetProblem], left_out: Line, plots: Sequence[str]) -> list[Para]:
+    """What is known of a node."""
+    read = UNKNOWN if node.read_at is None else f"{format_age(time.time() - node.read_at)} ago"
+    # A node in FAULT has a daemon that answers: that is all that its “ok” says.
+    daemons = {place: "answers" if state == "ok" else state for place, state in node.daemons.items()}
+    counted = ", ".join(f"{many} {state}" for state, many in Counter(daemons.values()).most_common())
+    several = f" · {len(daemons)} daemons: {counted}" if len(daemons) > 1 else ""
+    told = "".join(text for text, _ in left_out)
+    said = [Para(f"{node.state}{several} · read {read}{told}", STATE_STYLES.get(node.state, "text"))]
+    if node.detail and node.detail not in (each.text for each in problems):
+        said.append(Para(node.detail))
+    said += [Para(line) for line in plots]
+    for each in problems:
+        mark, style = severity_mark(each.severity)
+        said.append(Para(f"{each.code}  {each.text}", "text" if style == "dim" else style, mark))
+        if each.remedy:
+            said.append(Para(each.remedy, "accent", "→"))
+    return said + [Para(f"{place}: {state}", "dim") for place, state in daemons.items()]
+
+
+class FleetApp(Program):
     """``look`` asks once. ``every``: seconds between two looks. ``opened``: the words of the command that opens a node;
-    raises FleetError. ``history``: of a node, over so many seconds; None where there is none. Returns the exit status:
-    0, or 128 and the number of the signal that ended it."""
+    raises FleetError. ``history``: of a node, over so many seconds; None where there is none."""
 
     TITLE = "mpstui fleet"
     ENABLE_COMMAND_PALETTE = False
-    CSS = """
-    #summary { height: auto; max-height: 2; padding: 0 1; text-style: bold; }
-    #trouble { height: auto; max-height: 5; padding: 0 1; color: $error; display: none; }
-    #filter { display: none; border: none; height: 1; padding: 0 1; }
-    #nodes { height: 1fr; scrollbar-size-horizontal: 0; }
-    #nodes > .datatable--cursor { background: $mps-cursor; color: $foreground; text-style: bold; }
-    #nodes:ansi > .datatable--cursor { background: ansi_default; color: ansi_default; text-style: reverse; }
-    #detail { height: auto; max-height: 60%; padding: 0 1; border-top: solid $primary; }
-    """
-    BINDINGS: ClassVar[list[Any]] = [
-        Binding("enter", "open", "Open the node's own mpstui", id="open"),
-        Binding("slash", "filter", "Filter", id="filter"),
-        Binding("D", "problems", "Problems of all nodes, and back", id="problems"),
-        Binding("h", "history", "History of a node", id="fleet.history"),
-        Binding("r", "look", "Look now", id="refresh"),
-        Binding("j", "down", "Down", id="move.down"),
-        Binding("k", "up", "Up", id="move.up"),
-        Binding("g", "first", "First", id="move.first"),
-        Binding("G", "last", "Last", id="move.last"),
-        Binding("escape", "leave", "Back from the problems; filter off", id="back"),
-        Binding("question_mark,f1", "show_help", "Help", id="help"),
-        Binding("q", "quit", "Quit", id="quit"),
-        Binding("ctrl+c,ctrl+backslash", "quit", priority=True),
-        Binding("ctrl+z", "suspend_process", priority=True),
-    ]
 
     def __init__(
         self,
@@ -107,83 +382,40 @@ class FleetApp(TypedApp[int]):
         follow: Follow | None = None,
         themes: Sequence[Theme] = (),
         theme: str = "",
+        keys: Mapping[str, str] | None = None,
     ) -> None:
-        ansi = any(each.ansi and each.name == theme for each in themes)
-        super().__init__(driver_class=None if constants.DRIVER else TerminalDriver, ansi_color=ansi)
-        for each in themes:
-            self.register_theme(each)
-        if theme in self.available_themes:
-            self.theme = theme
-        self._look, self._every, self._opened, self._history, self._filter = look, every, opened, history, text
-        self._follow = follow
+        super().__init__(themes, theme, keys)
+        self._look, self._every, self._opened, self._follow = look, every, opened, follow
+        self.history = history
         self._call = run_in_terminal
-        self.typeahead = Typeahead(self, lambda: True)
-        self._fleet: list[FleetNode] = []
-        self._shown: list[tuple[str, FleetNode]] = []
-        self._looked: float | None = None
-        self._problems = False
-        self._left_out: dict[str, str] = {}
-        """The columns that stand below the list: field and head."""
-        self._plots: tuple[str, Mapping[str, Sequence[float | None]]] = ("", {})
+        self.nodes: Sequence[FleetNode] = ()
+        """The worst first."""
+        self.looked: float | None = None
+        self.trouble = ""
+        """What the source has in vain been asked for; nothing takes it away."""
+        self.plots: tuple[str, Mapping[str, Sequence[float | None]]] = ("", {})
         """Of the node that was asked for last: its name, and values by title."""
-
-    def compose(self) -> ComposeResult:
-        yield Static("", id="summary", markup=False)
-        yield Static("", id="trouble", markup=False)
-        yield Input(self._filter, placeholder="words; !word: without it", id="filter")
-        yield NodeTable(id="nodes", cursor_type="row", zebra_stripes=False)
-        yield Static("", id="detail", markup=False)
-        self.keys = KeyBar()
-        yield self.keys
+        self.list = NodesScreen(text)
 
     def get_default_screen(self) -> Screen[None]:
-        return StyledScreen(id="_default")
+        return self.list
 
-    def get_theme_variable_defaults(self) -> dict[str, str]:
-        return variable_defaults(self.current_theme)
+    def begun(self) -> bool:
+        return True
 
-    def on_load(self) -> None:
-        """Before the terminal is taken: from then on whoever ends the program must give it back."""
-        if not self.is_headless:
-            for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
-                asyncio.get_running_loop().add_signal_handler(number, self._on_signal, number)
+    def action_quit_app(self) -> None:
+        self.exit()
 
-    def _on_signal(self, number: signal.Signals) -> None:
-        self.exit(128 + number, return_code=128 + number)
+    def help_screen(self) -> Screen[None]:
+        from mpstui.ui.dialogs.help import FleetHelp
 
-    def action_suspend_process(self) -> None:
-        if can_come_back():
-            super().action_suspend_process()
-        else:
-            self.notify("There is no shell here that could bring mpstui back (fg); q quits.", severity="warning")
+        return FleetHelp()
 
-    def terminal_lost(self) -> None:
-        """Nobody reads or writes any more: leave, as on a hangup."""
-        self._on_signal(signal.SIGHUP)
-
-    def written_instead(self, update: object, screen: Screen[Any]) -> None:
-        """Always what Textual writes."""
-
-    def on_unmount(self) -> None:
-        self.typeahead.close()
-
-    def on_mount(self) -> None:
-        self.app_resume_signal.subscribe(self, lambda _app: self.refresh(layout=True))
-        self.query_one("#summary", Static).update("asking …")
-        self.call_after_refresh(self._hint)
-        self.table.focus()
+    async def on_mount(self) -> None:
         self.action_look()
         self.set_interval(self._every, self.action_look)
         if self._follow is not None:
             self.run_worker(self._follow(self._heard), group="follow")
-
-    def on_resize(self) -> None:
-        if self._fleet:
-            self.call_later(self._paint)  # as much of the reason as there is room for, once the size is the new one
-
-    @property
-    def table(self) -> DataTable[Any]:
-        return self.query_one("#nodes", DataTable)
 
     # Looking.
 
@@ -194,250 +426,47 @@ class FleetApp(TypedApp[int]):
     async def _ask(self) -> None:
         if any(worker.group == "look" and worker.is_running for worker in self.workers if worker is not self._own()):
             return  # the one before has not ended: a slow server is asked once at a time
-        told: dict[str, FleetNode] = {node.name: node for node in self._fleet}
+        told: dict[str, FleetNode] = {node.name: node for node in self.nodes}
 
         def tell(node: FleetNode) -> None:
             told[node.name] = node
-            self._take(list(told.values()))
+            self.take(list(told.values()))
 
         try:
             found = await self._look(tell)
-            self._take(list(found.nodes))
-            self._looked = time.time()
-            self._say(" ".join(found.notes))
+            self.looked, self.trouble = time.time(), " ".join(found.notes)
+            self.take(list(found.nodes))
         except FleetError as error:
-            old = "" if self._looked is None else f"; this is from {format_age(time.time() - self._looked)} ago"
-            self._say(f"{error}{old}")
-
-    def _say(self, text: str) -> None:
-        """What the source has in vain been asked for; nothing takes the line away."""
-        trouble = self.query_one("#trouble", Static)
-        trouble.update(text)
-        trouble.display = bool(text)
+            old = "" if self.looked is None else f"; this is from {format_age(time.time() - self.looked)} ago"
+            self.trouble = f"{error}{old}"
+            self._show()
 
     def _heard(self, node: FleetNode) -> None:
-        self._take([*(each for each in self._fleet if each.name != node.name), node])
+        self.take([*(each for each in self.nodes if each.name != node.name), node])
 
     def _own(self) -> object:
         from textual.worker import get_current_worker
 
         return get_current_worker()
 
-    def _take(self, nodes: list[FleetNode]) -> None:
-        self._fleet = sorted(nodes, key=lambda node: node.rank)
-        self._paint()
+    def take(self, nodes: list[FleetNode]) -> None:
+        """These are all that are known."""
+        self.nodes = sorted(nodes, key=lambda node: node.rank)
+        self._show()
 
-    # Showing.
-
-    def _paint(self) -> None:
-        table = self.table
-        kept = self._current() if table.cursor_row else None  # who looks at the worst goes on doing so
-        shown = [node for node in self._fleet if matches(node, self._filter)]
-        told = f"   /{printable(self._filter, 40)}: {len(shown)} of {len(self._fleet)}" if self._filter else ""
-        self.query_one("#summary", Static).update(summary(shown) + told)
-        if self._problems:
-            heads = ["NODE", "SEVERITY", "CODE", "WHAT", "REMEDY"]
-            self._shown = [(f"{node.name} {n}", node) for node in shown for n, _ in enumerate(node.problems)]
-            rows = [
-                [Text(cell) for cell in (node.name, each.severity, each.code, each.text, each.remedy)]
-                for node in shown
-                for each in node.problems
-            ]
-            self._shorten(heads, rows)
-        else:
-            self._shown = [(node.name, node) for node in shown]
-            columns = {
-                each.id: [
-                    Text(each.text(node, View()), style=self._style(node.state) if each.id == "state" else "")
-                    for node in shown
-                ]
-                for each in NODE.rows()
-            }
-            heads, rows = self._fitted(columns)
-        table.clear(columns=True)
-        for at, head in enumerate(heads):
-            table.add_column(head, width=max((len(head), *(row[at].cell_len for row in rows))))
-        for (key, _), row in zip(self._shown, rows, strict=True):
-            table.add_row(*row, key=key)
-        if kept is not None:
-            place = next((n for n, (_, node) in enumerate(self._shown) if node.name == kept), None)
-            if place is not None:
-                table.move_cursor(row=place, animate=False)
-        self._detail()
-
-    def _fitted(self, columns: dict[str, list[Text]]) -> tuple[list[str], list[list[Text]]]:
-        """Heads and rows of the cells by field. The last column is the reason: it is cut where there is no room, with a
-        sign, and others go below the list before it is cut to a word."""
-        heads = {each.id: each.row.name for each in NODE.rows() if each.row}
-        for cell in columns[next(iter(columns))]:
-            cell.truncate(self._most_of_a_name, overflow="ellipsis")
-        widths = {name: 2 + max((len(heads[name]), *(c.cell_len for c in cells))) for name, cells in columns.items()}
-        last = list(columns)[-1]
-        room = self.size.width - _BAR - sum(widths.values()) + widths[last]
-        self._left_out = {}
-        for name in _GO_FIRST:
-            if room < min(widths[last], _REASON):
-                del columns[name]
-                self._left_out[name] = heads[name]
-                room += widths[name]
-        for cell in columns[last]:
-            cell.truncate(max(len(heads[last]), room - 2), overflow="ellipsis")
-        return [heads[name] for name in columns], [list(row) for row in zip(*columns.values(), strict=True)]
-
-    @property
-    def _most_of_a_name(self) -> int:
-        """Cells of the list; below it a name is whole."""
-        return max(_NAME, self.size.width // 3)
-
-    def _shorten(self, heads: list[str], rows: Sequence[list[Text]]) -> None:
-        """What and remedy have the room beside the other columns, for which the code gives way, and a sign where they
-        are cut: below the list all is told in full."""
-        for row in rows:
-            row[0].truncate(self._most_of_a_name, overflow="ellipsis")
-        whole = [2 + max((len(head), *(row[at].cell_len for row in rows))) for at, head in enumerate(heads)]
-        room = self.size.width - _BAR - sum(whole[:-2])
-        if room < min(sum(whole[-2:]), 2 * _REASON):
-            room += whole.pop(_CODE)
-            del heads[_CODE]
-            for row in rows:
-                del row[_CODE]
-        what = min(whole[-2], max(_REASON, room * 2 // 3))
-        for row in rows:
-            row[-2].truncate(what - 2, overflow="ellipsis")
-            row[-1].truncate(max(len(heads[-1]), room - what - 2), overflow="ellipsis")
-
-    def _style(self, state: str) -> Style:
-        """That of the theme."""
-        return self.screen_stack[0].get_component_rich_style(f"ui--{_STYLES.get(state, 'text')}", partial=True)
-
-    def _current(self) -> str | None:
-        row = self.table.cursor_row
-        return self._shown[row][1].name if 0 <= row < len(self._shown) else None
-
-    @on(DataTable.RowHighlighted)
-    def _detail(self) -> None:
-        node = next((node for node in self._fleet if node.name == self._current()), None)
-        if node is None:
-            none = "no node passes the filter" if self._filter and self._fleet else "no node"
-            self.query_one("#detail", Static).update(none if self._looked else "")
+    def _show(self) -> None:
+        """What is seen; the others catch up when they are in front again."""
+        if not (self.is_running and self.screen_stack):  # what was asked before the end has come
             return
-        width = max(20, self.size.width - 2)
-        room = int(self.size.height * _SHARE) - 1  # less the line above it
-        read = UNKNOWN if node.read_at is None else f"{format_age(time.time() - node.read_at)} ago"
-        text = Text()
-        text.append(node.name, "bold")
-        text.append(f"  {node.state}", self._style(node.state))
-        text.append(f"  read {read}")
-        for field in NODE.rows():
-            if field.id in self._left_out:
-                text.append(f"  {self._left_out[field.id]} {field.text(node, View())}")
-        if node.detail and node.detail not in (each.text for each in node.problems[:1]):
-            text.append(f"\n{node.detail}")
-        name, lines = self._plots
-        for title, line in lines.items() if name == node.name else ():
-            text.append("\n" + plot(title, line, width))
-        # A node in FAULT has a daemon that answers: that is all that its “ok” says.
-        daemons = {place: "answers" if state == "ok" else state for place, state in node.daemons.items()}
-        places = [f"\n{place}: {state}" for place, state in daemons.items()]
-        if len(places) > max(1, room // 4):
-            states = Counter(daemons.values()).most_common()
-            places = [f"\n{len(places)} daemons: {', '.join(f'{number} {state}' for state, number in states)}"]
+        for each in self.screen_stack[-2 if self.screen.is_modal else -1 :]:
+            if isinstance(each, FleetScreen):
+                with self.typeahead.by_itself():
+                    each.show()
 
-        def high(*parts: str) -> int:
-            return len(Text(text.plain + "".join(parts)).wrap(self.console, width))
+    # What is done with a node.
 
-        for at, each in enumerate(node.problems):
-            told = f"\n{each.severity} {each.code}  {each.text}" + (f"\n  → {each.remedy}" if each.remedy else "")
-            left = len(node.problems) - at
-            if at and high(told, *places, "\n" * (left > 1)) > room:
-                text.append(f"\nand {left} more: D")
-                break
-            text.append(told)
-        text.append("".join(places))
-        self.query_one("#detail", Static).update(text)
-
-    # Keys.
-
-    def _hint(self) -> None:
-        """The keys of what has the focus."""
-        if self.query_one("#filter", Input).has_focus:
-            self.keys.show([KeyHint("Enter", "Keep the filter", "keep", 8), KeyHint("Esc", "Clear it", "leave", 8)])
-            return
-        self.keys.show(
-            [
-                KeyHint("Enter", "Open", "open", 9),
-                KeyHint("/", "Filter", "filter", 6),
-                KeyHint("Esc", "Nodes", "leave", 7) if self._problems else KeyHint("D", "Problems", "problems", 5),
-                *([KeyHint("h", "History", "history", 4)] if self._history is not None else []),
-                KeyHint("r", "Look now", "look", 3),
-                *([KeyHint("Esc", "Filter off", "leave", 7)] if self._filter and not self._problems else []),
-                KeyHint("?", "Help", "show_help", 8),
-                KeyHint("q", "Quit", "quit", 8),
-            ]
-        )
-
-    @on(KeyBar.Pressed)
-    async def _pressed(self, message: KeyBar.Pressed) -> None:
-        await self.run_action(message.action)
-
-    @opens
-    def action_show_help(self) -> None:
-        from mpstui.ui.dialogs.help import FleetHelp, HelpScreen
-
-        if not isinstance(self.screen, HelpScreen):
-            self.push_screen(FleetHelp(history=self._history is not None))
-
-    def action_problems(self) -> None:
-        self._problems = not self._problems
-        self._paint()
-        self._hint()
-
-    def action_filter(self) -> None:
-        field = self.query_one("#filter", Input)
-        field.display = True
-        field.focus()
-        self.call_after_refresh(self._hint)
-
-    @on(Input.Changed)
-    def _typed(self, event: Input.Changed) -> None:
-        self._filter = event.value
-        self._paint()
-
-    @on(Input.Submitted)
-    def action_keep(self) -> None:
-        self.query_one("#filter", Input).display = bool(self._filter)
-        self.table.focus()
-        self.call_after_refresh(self._hint)
-
-    def action_leave(self) -> None:
-        field = self.query_one("#filter", Input)
-        if self._problems and not field.has_focus:
-            self.action_problems()
-            return
-        field.value = ""
-        field.display = False
-        self.table.focus()
-        self.call_after_refresh(self._hint)
-
-    def action_down(self) -> None:
-        self.table.action_cursor_down()
-
-    def action_up(self) -> None:
-        self.table.action_cursor_up()
-
-    def action_first(self) -> None:
-        self.table.move_cursor(row=0)
-
-    def action_last(self) -> None:
-        self.table.move_cursor(row=self.table.row_count - 1)
-
-    @on(DataTable.RowSelected)
-    @opens
-    def action_open(self) -> None:
-        """What was typed for the node's own mpstui, and read here before it ran, is dropped."""
-        name = self._current()
-        if name is None:
-            return
+    def open_node(self, name: str) -> None:
+        """Its own mpstui, until that ends."""
         try:
             words = self._opened(name)
         except FleetError as error:
@@ -453,16 +482,10 @@ class FleetApp(TypedApp[int]):
             self.notify(f"{' '.join(words)}: {ended.words}{why}", severity="warning", markup=False)
         self.action_look()
 
-    def action_history(self) -> None:
-        name = self._current()
-        if self._history is None:
-            self.notify("there is a history from Prometheus only", markup=False)
-        elif name is not None:
-            self._ask_history(name)
-
     @work(exclusive=True, group="history")
-    async def _ask_history(self, name: str) -> None:
-        history = self._history
+    async def ask_history(self, name: str) -> None:
+        """Six hours of it, below the list."""
+        history = self.history
         if history is None:
             return
         try:
@@ -470,8 +493,8 @@ class FleetApp(TypedApp[int]):
         except FleetError as error:
             self.notify(str(error), severity="error", markup=False)
             return
-        self._plots = name, lines
-        self._detail()
+        self.plots = name, lines
+        self._show()
 
 
 def plot(title: str, line: Sequence[float | None], width: int) -> str:

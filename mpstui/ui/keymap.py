@@ -17,6 +17,7 @@ from mpstui.ui.app import MpsTuiApp
 from mpstui.ui.box import TextBox
 from mpstui.ui.daemons.screen import DaemonScreen
 from mpstui.ui.dialogs.columns import ColumnList, ColumnsDialog
+from mpstui.ui.fleet import NodeProblemsPanel, NodeProblemsScreen, NodesPanel, NodesScreen
 from mpstui.ui.keys import ACTION_PREFIX
 from mpstui.ui.load.bars import BarsPanel
 from mpstui.ui.load.fields import FieldsPanel
@@ -61,6 +62,8 @@ _SCREENS: Final[Mapping[str, tuple[type[Screen[Any]], type[Widget]]]] = {
     "suspects": (SuspectsScreen, Panel),
     "waiting": (UsersScreen, Panel),
     "problems": (ProblemsScreen, Panel),
+    "fleet": (NodesScreen, NodesPanel),
+    "fleet: problems": (NodeProblemsScreen, NodeProblemsPanel),
     "columns": (ColumnsDialog, ColumnList),
     "text": (ListScreen, TextBox),
 }
@@ -277,21 +280,16 @@ def document(where: Places, about: Mapping[str, str]) -> str:
             lines += [
                 f"| `{name}` | {' '.join(f'`{key}`' for key in keys)} | {about[name]} |" for name, keys in new.items()
             ]
-    lines += ["", "## Many nodes", "", "The keys of `mpstui fleet`, which are as they are.", "", "| what | keys |"]
-    lines += ["|---|---|"]
-    lines += [f"| {b.description} | {' '.join(f'`{key}`' for key in b.key.split(','))} |" for b in fleet_bindings()]
     return "\n".join(lines) + "\n"
 
 
-def fleet_bindings() -> list[Binding]:
-    """What the screen of many nodes binds; it has its own program, and no keys of the user's."""
-    from mpstui.ui.fleet import FleetApp
-
-    return [each for each in FleetApp.BINDINGS if isinstance(each, Binding) and each.id]
-
-
 def descriptions() -> Mapping[str, str]:
-    """What each binding does, by its id."""
-    owners = {base for pair in _SCREENS.values() for owner in (MpsTuiApp, *pair) for base in owner.__mro__}
-    found = (b for owner in owners for b in vars(owner).get("BINDINGS", ()) if isinstance(b, Binding) and b.id)
-    return {b.id: b.tooltip or b.description for b in sorted(found, key=lambda b: b.description) if b.id}
+    """What each binding does, by its id; of several with one id, as the screen says that comes first."""
+    told: dict[str, str] = {}
+    owners: list[type[Any]] = [MpsTuiApp, *(owner for pair in _SCREENS.values() for owner in pair)]
+    for owner in owners:
+        for base in owner.__mro__:
+            for each in vars(base).get("BINDINGS", ()):
+                if isinstance(each, Binding) and each.id:
+                    told.setdefault(each.id, each.tooltip or each.description)
+    return told

@@ -172,12 +172,18 @@ class Program(TypedApp[int]):
         self.clear_notifications(_must_be_read)
         return super().push_screen(*screen, **options)
 
+    def help_screen(self) -> Screen[None]:
+        """What is told of what is seen."""
+        from mpstui.ui.dialogs import HelpScreen
+
+        return HelpScreen()
+
     @opens
     def action_show_help(self) -> None:
         from mpstui.ui.dialogs import HelpScreen
 
         if not isinstance(self.screen, HelpScreen):
-            self.push_screen(HelpScreen())
+            self.push_screen(self.help_screen())
 
     # Output.
 

@@ -86,12 +86,16 @@ class BarScreen(StyledScreen):
         """Where its key leads."""
         return "Back"
 
+    def way_back(self) -> list[KeyHint]:
+        """The key that leaves it."""
+        return [KeyHint(self.k(self.BACK, "Esc"), self.back_leads, "back", 10)]
+
     def show_keys(self) -> None:
         """This screen's own keys, and those that all have."""
         self.keys.show(
             [
                 *self.hints(),
-                KeyHint(self.k(self.BACK, "Esc"), self.back_leads, "back", 10),
+                *self.way_back(),
                 KeyHint(self.k("help", "?"), "Help", "app.show_help", 10),
             ]
         )

@@ -12,13 +12,11 @@ import termios
 from collections.abc import Callable
 
 from textual import events
-from textual.widgets import DataTable, Input, Static
 
 from mpstui.commands import Ended, Filled
 from mpstui.fleet import STATES, Fleet, FleetError, FleetNode, FleetProblem, opening
-from mpstui.ui.bars import KeyBar
 from mpstui.ui.dialogs.widgets import Sheet
-from mpstui.ui.fleet import FleetApp, History, plot
+from mpstui.ui.fleet import FleetApp, FleetScreen, History, NodeProblemsScreen, plot
 from tests.ui.screen import text_of as on_screen
 
 Tell = Callable[[FleetNode], None]
@@ -56,17 +54,22 @@ def app(source: Source, opened: list[list[str]] | None = None, history: History 
     return made
 
 
-def text(fleet: FleetApp, name: str) -> str:
-    return str(fleet.query_one(f"#{name}", Static).render())
+def front(fleet: FleetApp) -> FleetScreen:
+    assert isinstance(fleet.screen, FleetScreen)
+    return fleet.screen
 
 
 def keys(fleet: FleetApp) -> str:
-    bar = fleet.screen_stack[0].query_one(KeyBar)
+    bar = front(fleet).keys
     return " ".join(text for line in bar.lines(bar.size.width, 1) for text, _ in line)
 
 
-def first(fleet: FleetApp) -> str:
-    return str(fleet.query_one(DataTable).get_row_at(0)[0])
+def names(fleet: FleetApp) -> list[str]:
+    return [node.name for node in fleet.list.panel.rows]
+
+
+def pointed(fleet: FleetApp) -> list[str]:
+    return [line.strip("│ ").split()[0] for line in on_screen(fleet).splitlines() if "▸" in line]
 
 
 async def test_a_thousand_nodes_the_worst_first() -> None:
@@ -74,14 +77,16 @@ async def test_a_thousand_nodes_the_worst_first() -> None:
     async with fleet.run_test(size=SIZE) as pilot:
         await fleet.workers.wait_for_complete()
         await pilot.pause()
-        assert fleet.query_one(DataTable).row_count == 1000
-        assert first(fleet) == "gpu-0500"
-        assert [line[:9] for line in on_screen(fleet).splitlines() if "▸" in line] == ["▸gpu-0500"]
-        assert text(fleet, "summary").startswith("1000 nodes: 1 FAULT, 999 ok")
-        assert "[b]x[/b]" in text(fleet, "detail")
-        assert "mend it" in text(fleet, "detail")
+        assert len(names(fleet)) == 1000
+        assert names(fleet)[0] == "gpu-0500"
+        assert pointed(fleet) == ["▸gpu-0500"]
+        shown = on_screen(fleet)
+        assert "1 FAULT · 999 ok" in shown
+        assert "Nodes 1000" in shown
+        assert "[b]x[/b]" in shown
+        assert "mend it" in shown
         await pilot.press("G")
-        assert [line[:9] for line in on_screen(fleet).splitlines() if "▸" in line] == ["▸gpu-0999"]
+        assert pointed(fleet) == ["▸gpu-0999"]
 
 
 async def test_the_filter_and_the_way_back() -> None:
@@ -89,11 +94,18 @@ async def test_the_filter_and_the_way_back() -> None:
     async with fleet.run_test(size=SIZE) as pilot:
         await fleet.workers.wait_for_complete()
         await pilot.press("slash", *"gpu-009", "enter")
-        assert fleet.query_one(DataTable).row_count == 10
-        await pilot.press("q" if fleet.query_one(Input).has_focus else "j")
-        assert fleet.query_one(DataTable).has_focus
+        assert len(names(fleet)) == 10
+        assert "/ gpu-009 10 of 101" in on_screen(fleet)
+        assert "Esc All rows" in keys(fleet).replace("  ", " ")
+        await pilot.press("q" if fleet.list.filter.has_focus else "j")
+        assert fleet.list.panel.has_focus
+        await pilot.press("n")
+        assert pointed(fleet) == ["▸gpu-0092"]
+        await pilot.press("N", "N", "N")
+        assert pointed(fleet) == ["▸gpu-0099"], "round the end"
         await pilot.press("escape")
-        assert fleet.query_one(DataTable).row_count == len(nodes(100))
+        assert len(names(fleet)) == len(nodes(100))
+        assert pointed(fleet) == ["▸gpu-0099"]
 
 
 async def test_what_is_typed_at_once_reaches_what_the_key_before_it_opened() -> None:
@@ -111,14 +123,14 @@ async def test_what_is_typed_at_once_reaches_what_the_key_before_it_opened() -> 
         fleet.suspend = NoTerminal  # type: ignore[method-assign,assignment]
         fleet.typeahead.dropped = lambda shown, why: told.append(shown)  # type: ignore[method-assign]
         await type_at_once("slash", *"phqr")
-        assert fleet.query_one(Input).value == "phqr"
+        assert fleet.list.filter.value == "phqr"
         await type_at_once("escape", "question_mark", "q", "slash", "p")
-        assert fleet.query_one(Input).value == "p"
+        assert fleet.list.filter.value == "p"
         assert fleet.screen is fleet.screen_stack[0]
         await type_at_once("escape", "j", "enter", "D", "q")
-        assert (len(opened), fleet._problems, told) == (1, False, ["D, q"]), "they were for the node's own"
+        assert (len(opened), fleet.screen is fleet.list, told) == (1, True, ["D, q"]), "they were for the node's own"
         await type_at_once("j", "D")
-        assert fleet._problems
+        assert isinstance(fleet.screen, NodeProblemsScreen)
     assert fleet.return_value is None
 
 
@@ -128,13 +140,19 @@ async def test_the_cursor_stays_on_its_node_when_others_get_worse() -> None:
     async with fleet.run_test(size=SIZE) as pilot:
         await fleet.workers.wait_for_complete()
         await pilot.press("j")
-        assert fleet._current() == "c"
+        assert pointed(fleet) == ["▸c"]
         source.nodes = [FleetNode("a", "FAULT"), *source.nodes]
         await pilot.press("r")
         await fleet.workers.wait_for_complete()
         await pilot.pause()
-        assert fleet._current() == "c"
-        assert first(fleet) == "a"
+        assert pointed(fleet) == ["▸c"]
+        assert names(fleet)[0] == "a"
+        await pilot.press("g")
+        source.nodes = [FleetNode("aa", "FAULT", "a fault"), *(FleetNode(name, "ok") for name in "abc")]
+        await pilot.press("r")
+        await fleet.workers.wait_for_complete()
+        await pilot.pause()
+        assert pointed(fleet) == ["▸aa"], "who looks at the worst goes on doing so"
 
 
 async def test_enter_opens_the_node_and_no_name_is_an_option() -> None:
@@ -151,7 +169,7 @@ async def test_enter_opens_the_node_and_no_name_is_an_option() -> None:
         fleet._call = lambda filled: (Ended(127, "ended with exit status 127"), None)
         await pilot.press("enter")
         assert shown == ["ssh -t n1 mpstui: ended with exit status 127: is mpstui there, and on PATH?"]
-        fleet._take([FleetNode("-oProxyCommand=evil", "ok")])
+        fleet.take([FleetNode("-oProxyCommand=evil", "ok")])
         await pilot.press("enter")
     assert len(opened) == 1
     assert "no name of a host" in shown[-1]
@@ -172,14 +190,14 @@ async def test_a_source_that_fails_says_so_and_leaves_what_is_known() -> None:
         await pilot.press("r")
         await fleet.workers.wait_for_complete()
         await pilot.pause()
-        assert "Prometheus does not answer; this is from" in text(fleet, "trouble")
-        assert fleet.query_one(DataTable).row_count == len(nodes(10))
+        assert "Prometheus does not answer; this is from" in on_screen(fleet)
+        assert len(names(fleet)) == len(nodes(10))
         source.error, source.notes = "", ["No series of mpstui for the job “x”"]
         await pilot.press("r")
         await fleet.workers.wait_for_complete()
         await pilot.pause()
-        assert text(fleet, "trouble") == "No series of mpstui for the job “x”"
-        assert fleet.query_one("#trouble").display
+        assert " No series of mpstui for the job “x”" in on_screen(fleet).splitlines()[1]
+        assert "does not answer" not in on_screen(fleet)
 
 
 async def test_the_line_of_keys_has_what_can_be_done_and_help_says_it_all() -> None:
@@ -190,18 +208,26 @@ async def test_the_line_of_keys_has_what_can_be_done_and_help_says_it_all() -> N
         told = keys(fleet)
         for word in ("Enter", "Open", "Filter", "Problems", "? ", "Help", "q ", "Quit"):
             assert word in told
-        assert "History" not in told, "over ssh there is none"
+        assert "h History" not in told, "over ssh there is none"
+        shown: list[str] = []
+        fleet.notify = lambda message, **rest: shown.append(message)  # type: ignore[method-assign,assignment]
+        await pilot.press("h")
+        assert shown == ["there is a history from Prometheus only"]
         await pilot.press("question_mark")
         sheet = fleet.screen.query_one(Sheet).text
         assert "Esc on its overview, or q, comes back here" in sheet
         assert [state for state in STATES if state not in sheet] == []
-        assert "six hours" not in sheet
+        assert "six hours" in sheet
+        assert "Nothing is changed from here" in sheet
         await pilot.press("D", "escape")
-        assert (len(fleet.screen_stack), fleet._problems) == (1, False), "its keys are help's alone"
-        await pilot.press("slash", "question_mark")
+        assert fleet.screen_stack == [fleet.list], "its keys are help's alone"
+        await pilot.press("slash")
         assert "Keep the filter" in keys(fleet)
         await pilot.press("escape", "D")
-        assert "Nodes" in keys(fleet)
+        assert "Back" in keys(fleet)
+        assert "Quit" not in keys(fleet)
+        await pilot.press("q")
+        assert fleet.screen is fleet.list
     fleet = app(Source(nodes(3)), history=lambda name, seconds: asked.append(name) or {"clients": [1.0]})  # type: ignore[func-returns-value]
     async with fleet.run_test(size=(80, 24)) as pilot:
         await fleet.workers.wait_for_complete()
@@ -217,10 +243,27 @@ async def test_the_problems_of_all_nodes() -> None:
     async with fleet.run_test(size=SIZE) as pilot:
         await fleet.workers.wait_for_complete()
         await pilot.press("D")
-        table = fleet.query_one(DataTable)
-        assert [str(cell) for cell in table.get_row_at(0)] == ["gpu-0500", "error", "fault", "[b]x[/b]", "mend it"]
-        await pilot.press("escape")
-        assert table.row_count == 20 + 1
+        row = next(line for line in on_screen(fleet).splitlines() if "▸" in line)
+        assert row.strip("│ ").split() == ["▸gpu-0500", "error", "fault", "[b]x[/b]", "mend", "it"]
+        await pilot.press("slash", *"nothing", "enter")
+        assert "no row has that" in on_screen(fleet)
+        await pilot.press("escape", "escape")
+        assert len(names(fleet)) == 20 + 1
+
+
+async def test_the_problem_under_the_cursor_is_told_first_and_the_filter_of_the_nodes_holds() -> None:
+    two = (FleetProblem("error", "fault", "the first", "mend it"), FleetProblem("info", "old", "the second", ""))
+    fleet = app(Source([FleetNode("n1", "FAULT", problems=two), FleetNode("n2", "WARNING", problems=two[:1])]))
+    async with fleet.run_test(size=SIZE) as pilot:
+        await fleet.workers.wait_for_complete()
+        await pilot.press("slash", *"n1", "enter", "D", "j")
+        assert len(front(fleet).panel.rows) == 2, "n2 is filtered away"
+        below = on_screen(fleet).partition("╭─ n1")[2]
+        assert below.index("the second") < below.index("the first")
+        await pilot.press("escape", "escape", "j")
+        assert pointed(fleet) == ["▸n2"]
+        await pilot.press("D")
+        assert pointed(fleet) == ["▸n2"], "at the node that the cursor was on"
 
 
 async def test_at_80_columns_the_worst_problem_and_the_plots_are_seen_and_what_is_cut_is_said() -> None:
@@ -242,19 +285,22 @@ async def test_at_80_columns_the_worst_problem_and_the_plots_are_seen_and_what_i
         await pilot.pause()
         shown = on_screen(fleet)
         assert remedy in shown
-        assert "and 5 more: D" in shown
+        assert "⇥ scroll" in shown, "there is more, and Tab goes there"
         assert "8 daemons: 7 held, 1 answers" in shown
         assert "now 4 · most 13 in 6 h" in shown
         assert "now 2.0 GiB · most 8.0 GiB in 6 h" in shown
         assert "now — · most 3 in 6 h" in shown
         row = next(line for line in shown.splitlines() if "gpu-with-a-name" in line)
         assert "A fatal GPU f" in row
-        assert row.rstrip(" ▁▂▃▄▅▆▇█").endswith("…"), row
-        assert "GPU MEM 16.0 GiB/32.0 GiB" in shown.partition("read")[2], "it stands below"
+        assert row.rstrip(" │┃").endswith("…"), row
+        below = " ".join(shown.partition("read")[2].replace("│", " ").replace("┃", " ").split())
+        assert "GPU MEM 16.0 GiB/32.0 GiB" in below
+        await pilot.press("tab", "G")
+        assert "/tmp/mps7: held" in on_screen(fleet)
         await pilot.resize_terminal(160, 60)
         await pilot.pause()
         shown = on_screen(fleet)
-        assert "more: D" not in shown
+        assert "⇥ scroll" not in shown
         assert "/tmp/mps7: held" in shown
 
 
@@ -273,7 +319,7 @@ def test_told_to_end_it_gives_the_terminal_back() -> None:
     with subprocess.Popen(words, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True) as child:
         os.close(theirs)
         before = termios.tcgetattr(ours)[3] & termios.ECHO
-        while b"NO ANSWER" not in told:
+        while b"is mpstui there" not in told:
             told += read(ours)
         assert not termios.tcgetattr(ours)[3] & termios.ECHO
         child.send_signal(signal.SIGTERM)
@@ -307,7 +353,7 @@ async def test_a_long_name_leaves_the_reason_its_room_and_a_terminal_that_grows_
         assert "A fatal GPU fault; ne" in on_screen(fleet)
         assert name in on_screen(fleet), "below the list, whole"
         await pilot.press("D")
-        heads = [str(column.label) for column in fleet.query_one(DataTable).ordered_columns]
+        heads = next(line for line in on_screen(fleet).splitlines() if "SEVERITY" in line).strip("│ ").split()
         assert heads == ["NODE", "SEVERITY", "WHAT", "REMEDY"], (
             "the code stands below, and the remedy had three letters"
         )

@@ -16,7 +16,7 @@ from mpstui.config import _toml, load_config
 from mpstui.operations.operation import Operation
 from mpstui.operations.registry import ELSEWHERE, ON_OVERVIEW, OPERATIONS
 from mpstui.ui import keymap
-from mpstui.ui.keymap import LETTERS, fleet_bindings, places, resolve
+from mpstui.ui.keymap import LETTERS, places, resolve
 from mpstui.ui.keys import written
 from mpstui.ui.overview import Overview
 
@@ -30,9 +30,6 @@ def test_a_letter_means_one_thing_on_all_screens_and_what_harms_does_nothing_els
             for key in keys:
                 if len(key) == 1 and key.isalpha():
                     found[key].add(name)
-    for binding in fleet_bindings():
-        if len(binding.key) == 1 and binding.key.isalpha():
-            found[binding.key].add(str(binding.id))
     assert {key: found[key] - LETTERS[key].ids for key in found} == {key: set() for key in found}
     assert set(found) == set(LETTERS), "what is in the map is bound"
     ending = {"action.terminate_client", "action.terminate_and_kill", "action.end_lost_clients", "action.unblock"}
@@ -44,8 +41,7 @@ def test_a_letter_means_one_thing_on_all_screens_and_what_harms_does_nothing_els
 
 
 def test_escape_q_help_filter_enter_and_space_are_alike_everywhere() -> None:
-    fleet = {str(each.id): tuple(each.key.split(",")) for each in fleet_bindings()}
-    for place, bindings in {**places(), "fleet": fleet}.items():
+    for place, bindings in places().items():
         of = {key: name for name, keys in bindings.items() for key in keys}
         assert of["q"] == "quit", place
         assert of["question_mark"] == "help"

@@ -256,9 +256,16 @@ class HelpScreen(Reader):
 
 
 class FleetHelp(HelpScreen):
-    """Help of the screen of many nodes."""
+    """Help of the screens of many nodes."""
 
     FIXED = (
+        (
+            "This screen",
+            (
+                DetailRow("", "Nothing is changed from here: set limits and end clients on the node itself."),
+                DetailRow("", "A filter has words of a node's name, state, reason or problems; !word for without."),
+            ),
+        ),
         (
             "States, the worst first",
             (
@@ -281,31 +288,6 @@ class FleetHelp(HelpScreen):
     )
 
     MORE = ()
-
-    def __init__(self, *, history: bool) -> None:
-        """``history``: whether there is one."""
-        super().__init__(())
-        self._history = history
-
-    def _rows(self, below: Screen[object], actions: tuple[Operation, ...]) -> Iterator[DetailRow | Heading]:
-        keys = {
-            "Enter": "Open the node's own mpstui. Esc on its overview, or q, comes back here.",
-            "/": "Filter: words, !word for without",
-            "D": "Problems of all nodes, and back",
-            **({"h": "History: six hours of clients, contexts and memory"} if self._history else {}),
-            "r": "Look now",
-            "j k g G ↑ ↓": "Move",
-            "Esc": "Back from the problems; filter off",
-            "?": "Help",
-            "q": "Quit",
-        }
-        yield Heading("Keys")
-        yield from (DetailRow(key, text, label_style=KEY) for key, text in keys.items())
-        yield DetailRow("", "Nothing is changed from here: set limits and end clients on the node itself.")
-        for title, fixed in self.FIXED:
-            yield DetailRow()
-            yield Heading(title)
-            yield from fixed
 
 
 def _is_text(active: ActiveBinding) -> bool:

@@ -7,8 +7,10 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, ClassVar, TypeVar
 
+from rich.cells import cell_len
+
 from mpstui.core.text import Line
-from mpstui.fields import Field, Group, NotingView, Shown, Thing, Total, View, lay_out
+from mpstui.fields import Field, Group, NotingView, Shown, Thing, Total, View, fitted, lay_out
 from mpstui.ui.lines import fit, fit_line, justify, width_of
 from mpstui.ui.panel import SUPERSCRIPT, Panel
 
@@ -28,6 +30,8 @@ class TablePanel(Panel[T]):
     HEADED: ClassVar[bool] = True
     """Whether the titles of its columns stand over them."""
     GUTTER: ClassVar[int] = 1
+    FITS: ClassVar[tuple[str, ...]] = ()
+    """The columns that are no wider than their longest text."""
     NOTE_AT_RIGHT: ClassVar[bool] = False
     """Whether a row's note stands at the right border, over empty cells, and not behind the last of them."""
 
@@ -36,6 +40,8 @@ class TablePanel(Panel[T]):
         self.view = View()
         self.chosen_columns: tuple[Shown, ...] = ()
         """Those that the user wants; without them the usual ones."""
+        self._thing = self.THING
+        self._longest: dict[str, int] = {}
         self._laid: tuple[int, View, View, list[tuple[Field[T], int]]] | None = None
         self._steady: tuple[object, ...] = ()
         self._titled: tuple[list[tuple[Field[T], int, str, str]], Line] | None = None
@@ -50,7 +56,9 @@ class TablePanel(Panel[T]):
     def _lay(self, width: int) -> tuple[View, list[tuple[Field[T], int]]]:
         laid = self._laid
         if laid is None or laid[0] != width or laid[1] is not self.view:
-            shown = lay_out(self.THING, self.view, width, self.GUTTER, stretch=self.STRETCH, chosen=self.chosen_columns)
+            shown = lay_out(
+                self._thing, self.view, width, self.GUTTER, stretch=self.STRETCH, chosen=self.chosen_columns
+            )
             beside = replace(self.view, beside=frozenset(each.id for each, _ in shown))
             laid = self._laid = width, self.view, beside, shown
             self._noting = NotingView(beside)
@@ -59,12 +67,24 @@ class TablePanel(Panel[T]):
                 self._changing.clear()
         return laid[2], laid[3]
 
-    def choose_columns(self, chosen: Sequence[Shown]) -> None:
-        """Show these, in this order, with these widths; none: the usual ones."""
-        self.chosen_columns = tuple(chosen)
+    def set_rows(self, rows: Sequence[T], lines_per_row: int = 1, context: object = None) -> None:
+        fields = [self.THING[name] for name in self.FITS]
+        longest = {each.id: max((cell_len(each.text(row, self.view)) for row in rows), default=0) for each in fields}
+        if longest != self._longest:
+            self._longest, self._thing = longest, fitted(self.THING, longest)
+            self._lay_anew()
+        super().set_rows(rows, lines_per_row, context)
+
+    def _lay_anew(self) -> None:
+        """The columns are other ones."""
         self._laid, self._steady = None, ()
         self._changing.clear()
         self._drawn.clear()
+
+    def choose_columns(self, chosen: Sequence[Shown]) -> None:
+        """Show these, in this order, with these widths; none: the usual ones."""
+        self.chosen_columns = tuple(chosen)
+        self._lay_anew()
         self.repaint()
 
     # What a subclass may give besides.
