@@ -11,9 +11,12 @@ import pytest
 
 from mpstui.core.model import Daemon, ProcessKey
 from mpstui.core.trust import (
+    ANYBODY,
     NOBODY,
+    Meant,
     NotNamedError,
     Speaker,
+    is_anothers,
     is_lying,
     is_usurped,
     may_signal,
@@ -100,10 +103,73 @@ def test_a_users_daemon_has_no_clients_of_others(speaker: Speaker, uid: int | No
     assert not is_lying(replace(daemon, uid=0), uid), "root's process, in a directory of that user's"
 
 
+@pytest.mark.parametrize("uid", [2001, None])
+def test_who_puts_his_daemon_behind_roots_sockets_speaks_for_all(uid: int | None) -> None:
+    assert not is_lying(Daemon(Path("/tmp/mps"), uid=uid, speaker=ROOT), 2002)
+    assert is_lying(Daemon(Path("/tmp/mps"), uid=uid, speaker=ALICE), 2002)
+
+
+@pytest.mark.parametrize(
+    ("uid", "euid", "sockets", "usurped"),
+    [
+        (0, 2002, (2001,), True),
+        (0, 0, (0, 2001), True),
+        (0, 2002, (ANYBODY,), True),
+        (0, 2002, (0,), False),
+        (0, 2002, (), False),
+        (2002, 2002, (2001,), True),
+        (2002, 2002, (0, 2002), False),
+        (2001, 2002, (2002,), False),  # a third user's daemon is nobody's business
+        (1, 2002, (2001,), False),
+        (None, 2002, (2001,), False),
+    ],
+)
+def test_a_daemon_is_usurped_where_anothers_sockets_are_in_the_place_of_roots_or_ones_own(
+    uid: int | None, euid: int, sockets: tuple[int, ...], usurped: bool
+) -> None:
+    daemon = Daemon(Path("/tmp/mps"), uid=uid, speaker=Speaker(None, "a mixture", sockets=sockets))
+    assert is_usurped(daemon, euid) is usurped
+
+
+def test_anybody_is_no_user() -> None:
+    assert ANYBODY < 0
+    assert is_anothers(ANYBODY, 0)
+
+
+UNKNOWN = Speaker(None, "of nobody known", stamp=(1, 2, 3, 3, 4, 5))
+STAMPED = ALICE._replace(stamp=(1, 2, 3, 3, 4, 5))
+
+
+@pytest.mark.parametrize(
+    ("asked", "now", "why"),
+    [
+        (ROOT, ROOT, None),
+        (NOBODY, ROOT, None),  # nobody had looked
+        (NOBODY, ALICE, None),
+        (ROOT, ALICE, "now it is alice's daemon, and when it was asked about it was root's"),
+        (ALICE, ROOT, "now it is root's, and when it was asked about it was alice's daemon"),
+        (ALICE, NOBODY, "and when it was asked about it was alice's daemon"),
+        (UNKNOWN, ALICE, "now it is alice's daemon, and whose it was when it was asked about was not known"),
+        (UNKNOWN, UNKNOWN, None),
+        (UNKNOWN, UNKNOWN._replace(stamp=()), "its directory or its sockets are other ones"),
+        (UNKNOWN._replace(stamp=()), UNKNOWN, "its directory or its sockets are other ones"),
+        (STAMPED, STAMPED._replace(stamp=(1, 2, 9, 9, 4, 5)), None),  # a file was made in it
+        (STAMPED, STAMPED._replace(stamp=(1, 9, 3, 3, 4, 5)), "its directory or its sockets are other ones"),
+        (STAMPED, STAMPED._replace(stamp=(1, 2, 3, 3, 3, 5)), "its directory or its sockets are other ones"),
+        (STAMPED, ALICE, None),  # others may no longer write there
+        (ALICE, STAMPED, None),
+    ],
+)
+def test_a_change_is_for_the_daemon_that_was_asked_about(asked: Speaker, now: Speaker, why: str | None) -> None:
+    told = Meant(Path("/tmp/mps"), asked).why_not(now)
+    assert told is None if why is None else why in str(told)
+
+
 @pytest.mark.parametrize(
     ("claimed", "found", "listed", "same"),
     [
         (1, 1, False, True),
+        (2, 1, True, False),
         (1, 2, True, False),  # what the kernel says comes before NVML's list
         (None, 1, True, True),
         (None, 1, False, False),

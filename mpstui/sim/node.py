@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Final
 
-from mpstui.control.channel import PROOF
+from mpstui.control.channel import PROOF, SOCKET_PATH_LIMIT
 from mpstui.control.drivers import DRIVERS, nearest
 from mpstui.core.text import path_text, printable
 from mpstui.sim.client import Behaviour, SimClient
@@ -34,8 +34,6 @@ from mpstui.sim.simd.process import start_ticks
 from mpstui.system.trusted import NotTrustedError, judge_way
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
-_SOCKET_PATH_LIMIT: Final = 107
-"""Bytes of a Unix socket's path."""
 _END_SECONDS: Final = 120.0
 """After a SIGKILL; a busy machine takes its time."""
 _SERVE: Final = "import sys; sys.path.insert(0, sys.argv[1]); from mpstui.sim.serving import main; main(sys.argv[2:])"
@@ -90,9 +88,9 @@ class SimNode:
         """
         pipe_dir = Path(os.path.abspath(pipe_dir))
         node = cls(pipe_dir, Path(os.path.abspath(log_dir)) if log_dir else pipe_dir / "logs")
-        if len(os.fsencode(pipe_dir / "control_privileged")) > _SOCKET_PATH_LIMIT:
+        if len(os.fsencode(pipe_dir / "control_privileged")) > SOCKET_PATH_LIMIT:
             raise SimError(
-                f"{path_text(pipe_dir)} is too long for the daemon's sockets (at most {_SOCKET_PATH_LIMIT - 19} bytes)"
+                f"{path_text(pipe_dir)} is too long for the daemon's sockets (at most {SOCKET_PATH_LIMIT - 19} bytes)"
             )
         try:
             judge_way(pipe_dir, owners())

@@ -9,6 +9,7 @@ import signal
 import socket
 import stat
 import subprocess
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from mpstui.control.mps import MpsControl
 from mpstui.core import condition
 from mpstui.core.model import Client, Condition, Daemon, ProcessKey, Server, Snapshot
 from mpstui.core.trust import Speaker
+from mpstui.daemons.directories import DaemonError, check_length
 from mpstui.daemons.spec import DaemonSpec, Started
 from mpstui.daemons.stale import clean
 from mpstui.daemons.start import environment_of, place_of
@@ -164,6 +166,12 @@ async def refused(
     assert result.message.isprintable()
     assert not daemons_below(place)
     return result
+
+
+@pytest.mark.parametrize(("name", "fits"), [("a" * 78, True), ("a" * 79, False), ("ü" * 39, True), ("ü" * 40, False)])
+def test_a_daemon_takes_a_directory_of_83_bytes(name: str, fits: bool) -> None:
+    with nullcontext() if fits else pytest.raises(DaemonError, match=r": 8[45] bytes, and MPS takes 83"):
+        check_length(Path("/tmp", name))
 
 
 async def test_why_it_does_not_start(place: Path, audit: AuditLog) -> None:

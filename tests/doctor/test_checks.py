@@ -188,6 +188,7 @@ SETUP = [
     (setup.binary, {"binary": BinaryFacts("/bin/x", None, "it hung")}, ["unknown"]),
     (setup.binary, {"binary": BinaryFacts("/bin/x", "12090")}, ["ok", "warning"]),
     (setup.pipe_directory, {"directories": (place(length=84),)}, ["error"]),
+    (setup.pipe_directory, {"directories": (place(length=83),)}, ["ok"]),
     (setup.pipe_directory, {"directories": (place(state="stale"),)}, ["warning"]),
     (setup.pipe_directory, {"directories": (place(state="unusable", detail="not a directory"),)}, ["error"]),
     (setup.pipe_directory, {"directories": (place(filesystem="nfs4"),)}, ["warning"]),
