@@ -158,6 +158,149 @@ def test_terminate_refused_and_done():
     assert [(e.kind, e.pid) for e in told][:2] == [("terminate_requested", 645), ("terminate_succeeded", 645)]
 
 
+@pytest.mark.parametrize(
+    ("command", "answers", "told"),
+    [  # of each event its kind, server, process and values
+        ("terminate_client 634 645", ["0"], [("terminate_requested", 634, 645), ("terminate_succeeded", 634, 645)]),
+        ("terminate_client 634 645", [], [("terminate_requested", 634, 645)]),
+        ("terminate_client 634 645", ["1"], [("terminate_requested", 634, 645)]),
+        (
+            "terminate_client 634 645",
+            ["Invalid process 645!", "1"],
+            [("terminate_requested", 634, 645), ("command", None, 645, "refused=1")],
+        ),
+        ("quit", [], [("command", None, None, "changes=1")]),
+        ("quit -t 5", [], [("command", None, None, "changes=1")]),
+        ("shutdown_server 634 -f", [], [("command", 634, None, "changes=1")]),
+        ("ps", [], [("command", None, None)]),
+        (
+            "set_default_active_thread_percentage 33",
+            ["33.0"],
+            [("limit_set", None, None, "scope=default", "value=33", "what=active_thread_percentage")],
+        ),
+        ("set_default_active_thread_percentage", [], [("command", None, None)]),
+        ("set_default_active_thread_percentage 33", [], [("command", None, None)]),
+        (
+            "set_active_thread_percentage 634 12.5",
+            ["12.5"],
+            [("limit_set", 634, None, "scope=server", "value=12.5", "what=active_thread_percentage")],
+        ),
+        ("set_active_thread_percentage 634", ["12.5"], [("command", None, None)]),
+        (
+            "set_active_thread_percentage 634 12.5",
+            ["Server 634 is <busy>"],  # nothing was set (fact 45)
+            [("command", None, None, "refused=1")],
+        ),
+        (
+            "set_default_client_priority 1",
+            [],
+            [("limit_set", None, None, "scope=default", "value=1", "what=client_priority")],
+        ),
+        ("set_default_client_priority 2", [], [("command", None, None)]),
+        ("set_default_client_priority", [], [("command", None, None)]),
+        (
+            "set_default_device_pinned_mem_limit 0 2G",
+            [],
+            [("limit_set", None, None, "device=0", "scope=default", f"value={2 << 30}", "what=pinned_mem_limit")],
+        ),
+        ("set_default_device_pinned_mem_limit 0", [], [("command", None, None)]),
+        (
+            "set_device_pinned_mem_limit 634 1 2G",
+            [],
+            [("limit_set", 634, None, "device=1", "scope=server", f"value={2 << 30}", "what=pinned_mem_limit")],
+        ),
+        (
+            "set_device_pinned_mem_limit 634 1 2G more",
+            [],
+            [("limit_set", 634, None, "device=1", "scope=server", f"value={2 << 30}", "what=pinned_mem_limit")],
+        ),
+        ("set_device_pinned_mem_limit 634 1", [], [("command", None, None)]),
+    ],
+)
+def test_what_a_command_with_its_answer_tells(command: str, answers: list[str], told: list[tuple[object, ...]]) -> None:
+    found = events("control", control("NEW UI", f"Cmd:{command}", *answers, "UI closed"))
+    assert [
+        (e.kind, e.server_pid, e.pid, *sorted(f"{k}={v}" for k, v in e.values.items() if k != "command"))
+        for e in found[1:-1]
+    ] == told
+    assert {e.values["command"] for e in found[1:-1]} == {command}
+
+
+def test_the_end_of_a_refusal_whose_command_was_not_read_names_the_server() -> None:
+    (told,) = events("control", control("Server 634 is <busy>"))
+    assert (told.kind, told.server_pid, told.values["refused"]) == ("command", 634, "1")
+
+
+@pytest.mark.parametrize(
+    ("before", "status", "reason"),
+    [
+        ([], "807", "fault"),
+        ([], "808", "limit"),
+        ([], "809", "limit"),
+        ([], "801", "unknown"),
+        (["MPS server requesting client {PID: 645, Context ID: 1} to exit"], "807", "terminate"),
+        (["MPS server requesting client {PID: 645, Context ID: 1} to exit"], "801", "unknown"),
+        (["MPS server requesting client {PID: 645, Context ID: 1} to exit"], "809", "limit"),
+    ],
+)
+def test_why_a_client_was_refused(before: list[str], status: str, reason: str) -> None:
+    told = f"Failed to accept client {{PID: 700, Context ID: 0}} with status {status}"
+    event = events("server", server(*before, told))[-1]
+    assert (event.kind, event.server_pid, event.pid) == ("client_refused", 634, 700)
+    assert dict(event.values) == {"reason": reason, "status": status}
+
+
+def test_a_client_that_a_server_in_fault_refuses_is_told_once() -> None:
+    why, failed = (
+        "Server teardown in progress, client {{PID: {0}, Context ID: 0}}",
+        "Failed to accept client {{PID: {0}",
+    )
+    told = (why.format(7000), failed.format(7000) + ", Context ID: 0} with status 807")
+    assert [(e.kind, e.pid, e.values["reason"]) for e in events("server", server(*told, *told))] == [
+        ("client_refused", 7000, "fault"),
+        ("client_refused", 7000, "fault"),
+    ]
+    other = failed.format(7001) + ", Context ID: 0} with status 807"
+    assert [e.pid for e in events("server", server(told[0], other))] == [7000, 7001]
+
+
+def test_a_context_is_on_the_device_that_the_line_before_named() -> None:
+    uuid = "GPU-c6233a33-3507-69ef-fed3-0090a2cbc745"
+    status = "Status of client {PID: 645, Context ID: 1} is ACTIVE"
+    named = f"Device NVIDIA H100 (uuid {uuid}) is associated"
+    for raw, devices in (((status,), ()), ((named, status), (uuid,))):
+        event = events("server", server(*raw))[-1]
+        assert (event.kind, event.pid, event.context_id, event.devices) == ("context_active", 645, 1, devices)
+        assert event.detail == "client 645 opened context 1" + (f" on {uuid}" if devices else "")
+
+
+def test_what_the_daemon_does_not_know_is_learnt_from_its_own_line_alone() -> None:
+    for said, known in (
+        ('Unknown command "get_device_client_list"', {"get_device_client_list"}),
+        ('Unknown command "get_device_client_lis"', set()),
+        ('Unknown command "zzz"', set()),
+        ("Unknown", set()),
+    ):
+        parser = LogParser("control")
+        for line in control("NEW UI", "Cmd:get_device_client_list", said):
+            parser.feed(line)
+        assert parser.unknown == ((480, frozenset(known)) if known else (0, frozenset()))
+    assert LogParser("server").unknown == (0, frozenset())
+
+
+def test_a_client_may_have_chosen_the_words_of_the_answer_to_ps_alone() -> None:
+    assert not LogParser("server").answering
+    for command, chosen in (("ps", True), ("get_server_list", False)):
+        parser = LogParser("control")
+        assert not parser.answering
+        for line in control("NEW UI", f"Cmd:{command}"):
+            parser.feed(line)
+        assert parser.answering is chosen
+    for line in control("NEW UI", "Cmd:ps", 'Unknown command "ps"'):
+        parser.feed(line)
+    assert not parser.answering, "a daemon that has no ps answers with its own words"
+
+
 def test_a_fault_is_one_event():
     told = [e for e in events("server", lines(DATA / "h100/faults-server.log")) if e.kind == "fatal_fault"]
     assert [(e.pid, e.values["named"], e.values["clients"], e.devices) for e in told] == [
