@@ -347,7 +347,7 @@ def steady_speaker(pipe_dir: Path, find: Callable[[Path], Speaker] = find_speake
 
 def _exchanged(speaker: Speaker) -> Speaker:
     why = "its directory, which others may write to, is being changed all the time"
-    by = speaker.uid or speaker.by or ANYBODY
+    by = speaker.uid or ANYBODY
     return Speaker(None, why, speaker.stamp, by, (*speaker.sockets, ANYBODY))
 
 
