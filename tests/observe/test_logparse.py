@@ -57,7 +57,7 @@ def test_times_are_local():
 
 @pytest.mark.parametrize(
     "stamp",
-    ["2026-11-20 21:24:9e9999", "2026-11-20 21:24:   nan", "2026-11-20 21:24:99.000", "9999-12-31 23:59:59.999"],
+    ["2026-11-20 21:24:9e9999", "2026-11-20 21:24:   nan", "2026-11-20 21:24:61.000", "9999-12-31 23:59:59.999"],
 )
 def test_a_time_that_is_none_is_no_time(stamp):
     """It would come before, after or beside every other one, and have no place in a calendar."""
@@ -186,6 +186,7 @@ def test_terminate_refused_and_done():
             [("limit_set", 634, None, "scope=server", "value=12.5", "what=active_thread_percentage")],
         ),
         ("set_active_thread_percentage 634", ["12.5"], [("command", None, None)]),
+        ("set_active_thread_percentage 634 12.5", ["1.2.5"], [("command", None, None)]),
         (
             "set_active_thread_percentage 634 12.5",
             ["Server 634 is <busy>"],  # nothing was set (fact 45)

@@ -1,11 +1,11 @@
-"""Whom the end of a daemon hits, what is sent for it, and which signals follow; tests/daemons does it on a simulated
-node."""
+"""Whom the end of a daemon hits, what is sent for it, which signals follow, and which compute modes a start and a stop
+set; tests/daemons does it on a simulated node."""
 
 from __future__ import annotations
 
 import contextlib
 import signal
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,12 +14,14 @@ from typing import Any
 import pytest
 
 from mpstui.control.answer import Answer, Outcome
+from mpstui.core import condition
 from mpstui.core.model import Client, Condition, Daemon, ProcessKey, Snapshot
 from mpstui.core.trust import Speaker
 from mpstui.core.v3 import V3Client, V3Node, V3Server
+from mpstui.daemons.spec import DaemonSpec, Started
 from mpstui.operations import daemons as stopping
-from mpstui.operations.daemons import StopDaemon, preview_stop
-from mpstui.operations.types import ExitStatus, Request
+from mpstui.operations.daemons import StartDaemon, StopDaemon, preview_stop
+from mpstui.operations.types import ExitStatus, Request, Result
 from mpstui.system.procfs import PidFd
 
 from .fakes import PIPE, client, node
@@ -344,3 +346,149 @@ def test_of_a_client_elsewhere_the_end_is_not_seen(monkeypatch: pytest.MonkeyPat
         (Client(ProcessKey(6), local=False, pid_here=7), False),
     ):
         assert stopping._may_be_there(made) is may_be
+
+
+A, B, C = "GPU-a", "GPU-b", "GPU-c"
+EXCLUSIVE = "EXCLUSIVE_PROCESS"
+
+
+class Modes:
+    """The devices' compute modes, of which ``fixed`` cannot be set; and what is kept of them for a later stop."""
+
+    def __init__(self, *fixed: tuple[str, str]) -> None:
+        self.fixed, self.set, self.forgotten = fixed, list[tuple[str, str]](), list[set[str]]()
+
+    def change(self, uuid: str, mode: str) -> str | None:
+        if (uuid, mode) in self.fixed:
+            return "it cannot"
+        self.set.append((uuid, mode))
+        return None
+
+    def keep(self, before: Mapping[str, str], forgotten: Collection[str] = ()) -> None:
+        self.forgotten += [] if before else [set(forgotten)]
+
+
+@pytest.mark.parametrize(
+    ("ended", "fixed", "status", "changed", "forgotten"),
+    [
+        (ExitStatus.DONE, (), ExitStatus.DONE, [(A, "DEFAULT"), (C, "PROHIBITED")], [{A, B, C}]),
+        (NO_ANSWER, (), NO_ANSWER, [], []),  # it runs on, and keeps what it has
+        (ExitStatus.DONE, [(C, "PROHIBITED")], ExitStatus.REFUSED_BY_DAEMON, [(A, "DEFAULT")], [{A, B}]),
+        (ExitStatus.DONE, [(A, "DEFAULT")], ExitStatus.REFUSED_BY_DAEMON, [], [{B}]),
+    ],
+)
+async def test_a_stop_gives_devices_back_the_modes_that_they_had(
+    monkeypatch: pytest.MonkeyPatch,
+    ended: ExitStatus,
+    fixed: Sequence[tuple[str, str]],
+    status: ExitStatus,
+    changed: list[tuple[str, str]],
+    forgotten: list[set[str]],
+) -> None:
+    modes, stop = Modes(*fixed), StopDaemon()
+    monkeypatch.setattr("mpstui.daemons.modes.keep_modes", modes.keep)
+
+    async def end(self: object, asked: Any) -> Result:
+        return Result(asked.request, ended, "so it ended")
+
+    monkeypatch.setattr(StopDaemon, "_end", end)
+    asked = work(Control())
+    asked.set_compute_mode = modes.change
+    (daemon,) = node().daemons
+    asked.request = stop.request(daemon, exclusive={A: "DEFAULT", B: EXCLUSIVE, C: "PROHIBITED"})
+    result = await stop.run(asked)
+    assert (result.status, modes.set, modes.forgotten) == (status, changed, forgotten)
+
+
+@pytest.mark.parametrize(
+    ("runs", "modes", "ends"), [(True, {A: "DEFAULT"}, True), (True, {}, True), (False, {A: "DEFAULT"}, False)]
+)
+async def test_where_no_daemon_runs_the_modes_alone_are_given_back(
+    monkeypatch: pytest.MonkeyPatch, runs: bool, modes: dict[str, str], ends: bool
+) -> None:
+    ended: list[object] = []
+
+    async def end(self: object, asked: Any) -> Result:
+        ended.append(asked)
+        return Result(asked.request, ExitStatus.DONE, "it has ended")
+
+    monkeypatch.setattr(StopDaemon, "_end", end)
+    monkeypatch.setattr("mpstui.daemons.modes.keep_modes", Modes().keep)
+    (daemon,) = node(condition=condition.ok() if runs else Condition("absent")).daemons
+    stop, asked = StopDaemon(), work(Control())
+    asked.request, asked.set_compute_mode = stop.request(daemon, exclusive=modes), Modes().change
+    assert (await stop.run(asked)).done
+    assert bool(ended) is ends
+    shown = stop.preview(asked.request, node() if runs else Snapshot(0.0))
+    assert (shown.error, ("compute mode", f"DEFAULT again, for all users: {A}") in shown.facts) == (None, bool(modes))
+
+
+BEFORE = {A: "DEFAULT", B: EXCLUSIVE, C: "PROHIBITED"}
+TO_BOTH = [(A, EXCLUSIVE), (C, EXCLUSIVE)]
+
+
+@pytest.mark.parametrize(
+    ("before", "taken", "fixed", "started", "status", "changed", "forgotten"),
+    [
+        (BEFORE, [None], (), True, ExitStatus.DONE, TO_BOTH, []),
+        ({}, [None], (), True, ExitStatus.DONE, [], []),
+        (BEFORE, ["a daemon"], (), None, NO_ANSWER, [], []),  # no mode is set for nothing
+        (
+            BEFORE,
+            [None, None],
+            (),
+            False,
+            ExitStatus.USAGE,
+            [*TO_BOTH, (A, "DEFAULT"), (C, "PROHIBITED")],
+            [{A, C}],
+        ),
+        (BEFORE, [None, "another"], (), False, ExitStatus.USAGE, TO_BOTH, []),  # whose stop gives them back
+        (
+            BEFORE,
+            [None, None],
+            [(C, EXCLUSIVE)],
+            None,
+            ExitStatus.REFUSED_BY_DAEMON,
+            [(A, EXCLUSIVE), (A, "DEFAULT")],
+            [{A, C}],
+        ),
+        (BEFORE, [None], [(A, EXCLUSIVE)], None, ExitStatus.REFUSED_BY_DAEMON, [], [{A, C}]),
+        (
+            BEFORE,
+            [None, None],
+            [(A, "DEFAULT")],  # it stays exclusive, and a stop is to give it back
+            False,
+            ExitStatus.USAGE,
+            TO_BOTH,
+            [set()],
+        ),
+    ],
+)
+async def test_a_start_that_fails_gives_back_what_was_set_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+    before: dict[str, str],
+    taken: list[str | None],
+    fixed: Sequence[tuple[str, str]],
+    started: bool | None,
+    status: ExitStatus,
+    changed: list[tuple[str, str]],
+    forgotten: list[set[str]],
+) -> None:
+    modes, begun, spec = Modes(*fixed), list[DaemonSpec](), DaemonSpec(PIPE, PIPE)
+
+    def there(asked: DaemonSpec) -> Started | None:
+        return None if (who := taken.pop(0)) is None else Started(asked, NO_ANSWER, who)
+
+    async def start(asked: DaemonSpec, binary: object, *, progress: object) -> Started:
+        begun.append(asked)
+        return Started(asked, ExitStatus.DONE if started else ExitStatus.USAGE, "it was tried")
+
+    monkeypatch.setattr("mpstui.daemons.modes.keep_modes", modes.keep)
+    monkeypatch.setattr("mpstui.daemons.start.taken", there)
+    monkeypatch.setattr("mpstui.daemons.start.start", start)
+    asked = work(Control())
+    asked.control.channel.binary = ("control",)
+    asked.request, asked.set_compute_mode = StartDaemon().request(spec, before), modes.change
+    result = await StartDaemon().run(asked)
+    assert (result.status, modes.set, modes.forgotten) == (status, changed, forgotten)
+    assert begun == ([] if started is None else [spec])
