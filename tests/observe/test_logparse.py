@@ -57,7 +57,13 @@ def test_times_are_local():
 
 @pytest.mark.parametrize(
     "stamp",
-    ["2026-11-20 21:24:9e9999", "2026-11-20 21:24:   nan", "2026-11-20 21:24:61.000", "9999-12-31 23:59:59.999"],
+    [
+        "2026-11-20 21:24:9e9999",
+        "2026-11-20 21:24:   nan",
+        "2026-11-20 21:24:61.000",
+        "2026-11-20 21:24:-1.000",
+        "9999-12-31 23:59:59.999",
+    ],
 )
 def test_a_time_that_is_none_is_no_time(stamp):
     """It would come before, after or beside every other one, and have no place in a calendar."""
@@ -334,6 +340,18 @@ def test_whom_the_log_names_is_told_as_no_proof():
         lost = list(map(int, event.values["clients"].split()))
         assert lost == sorted(lost), "an order by whom the log names would accuse"
         assert event.detail.endswith(f"; no proof: server.log names client {event.values['named']}")
+
+
+def test_the_contexts_that_a_fault_makes_inactive_are_those_of_their_clients():
+    parser = LogParser("server")
+    for line in server(
+        "Server is handling a fatal GPU error.",
+        "Status of client {PID: 1133, Context ID: 2} is INACTIVE",
+        "Status of client {PID: 1134, Context ID: 5} is INACTIVE",
+    ):
+        assert parser.feed(line) == []
+    (event,) = parser.flush()
+    assert (event.values["contexts"], event.values["clients"]) == ("1133.2 1134.5", "1133 1134")
 
 
 def test_after_a_trap_nobody_is_named():
