@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mpstui.control.grammar import LogParser
+from mpstui.control.grammar import LogParser, raw_text
 from tests.observe.replay import DATA, at, events, lines
 
 RECORDED = [(path, path.stem.rpartition("-")[2]) for path in sorted((DATA / "h100").glob("*.log"))]
@@ -69,6 +69,32 @@ def test_a_time_that_is_none_is_no_time(stamp):
     """It would come before, after or beside every other one, and have no place in a calendar."""
     (event,) = events("server", [f"[{stamp:<23} Server   634] Server has started".encode()])
     assert (event.kind, event.time) == ("unknown", None)
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        (b"plain", "plain"),
+        (b"a\x1b[2Jb", "a\\x1b[2Jb"),
+        (b"a\nb", "a\\nb"),
+        ("ü".encode(), "ü"),
+        (b"\xff", "\\xff"),
+        (b"x" * 300, "x" * 300),
+    ],
+)
+def test_a_line_is_shown_without_what_a_terminal_would_do(line, shown):
+    assert raw_text(line) == shown
+    assert raw_text(b"x" * 301) != "x" * 301
+
+
+def test_a_daemon_that_starts_names_its_directory():
+    for socket, values in (
+        ("/tmp/mps_0/control", {"pipe_dir": "/tmp/mps_0"}),
+        ("/tmp/mps_0/other", {}),
+        ("control", {}),
+    ):
+        (event,) = events("control", control(f"Starting control daemon using socket {socket}"))
+        assert (event.kind, dict(event.values)) == ("daemon_started", values)
 
 
 def test_refused_percentage_sets_nothing():
