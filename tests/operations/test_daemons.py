@@ -15,12 +15,12 @@ import pytest
 
 from mpstui.control.answer import Answer, Outcome
 from mpstui.core import condition
-from mpstui.core.model import Client, Condition, Daemon, ProcessKey, Snapshot
+from mpstui.core.model import Client, Condition, Daemon, Health, ProcessKey, Snapshot
 from mpstui.core.trust import Speaker
 from mpstui.core.v3 import V3Client, V3Node, V3Server
 from mpstui.daemons.spec import DaemonSpec, Started
 from mpstui.operations import daemons as stopping
-from mpstui.operations.daemons import StartDaemon, StopDaemon, preview_stop
+from mpstui.operations.daemons import RemoveStale, StartDaemon, StopDaemon, preview_stop
 from mpstui.operations.types import ExitStatus, Request, Result
 from mpstui.system.procfs import PidFd
 
@@ -492,3 +492,41 @@ async def test_a_start_that_fails_gives_back_what_was_set_for_it(
     result = await StartDaemon().run(asked)
     assert (result.status, modes.set, modes.forgotten) == (status, changed, forgotten)
     assert begun == ([] if started is None else [spec])
+
+
+@pytest.mark.parametrize(
+    ("health", "why"),
+    [
+        ("stale", None),
+        ("absent", "there are no files of a daemon"),
+        ("ok", "a daemon runs there"),
+        ("blocked", "a daemon runs there"),
+        ("unknown", "a daemon runs there"),
+    ],
+)
+def test_only_what_a_daemon_that_is_gone_has_left_is_removed(health: Health, why: str | None) -> None:
+    found = node(condition=Condition(health))
+    shown = RemoveStale().preview(Request(RemoveStale.id, PIPE), found)
+    assert (shown.error_status, shown.error is None) == (ExitStatus.NO_DAEMON if why else ExitStatus.DONE, why is None)
+    assert why is None or str(shown.error).endswith(why)
+    assert RemoveStale().belongs(Request(RemoveStale.id, PIPE), found.daemons[0]) is (why is None)
+    nowhere = RemoveStale().preview(Request(RemoveStale.id, PIPE), Snapshot(0.0))
+    assert nowhere.error_status is ExitStatus.NO_DAEMON
+
+
+@pytest.mark.parametrize(
+    ("lines", "status"),
+    [
+        (("stale files were removed: control",), ExitStatus.DONE),
+        (("x belongs to mallory", "stale files were removed: control"), ExitStatus.DONE),
+        (("a daemon runs there",), ExitStatus.NO_DAEMON),
+        ((), ExitStatus.NO_DAEMON),
+    ],
+)
+async def test_what_was_removed_is_what_is_said(
+    monkeypatch: pytest.MonkeyPatch, lines: tuple[str, ...], status: ExitStatus
+) -> None:
+    monkeypatch.setattr("mpstui.daemons.stale.clean", lambda pipe_dir: lines)
+    result = await RemoveStale().run(work(Control()))
+    assert (result.status, result.details) == (status, lines)
+    assert result.message.startswith("stale files were" if result.done else "nothing was removed")
