@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,7 +26,9 @@ from mpstui.core.trust import (
     whose_word,
     why_not,
 )
-from mpstui.operations.signals import Guard
+from mpstui.operations.signals import Guard, end_process
+from mpstui.operations.types import ExitStatus
+from mpstui.system.procfs import Trouble
 
 ROOT, ALICE, BOB = Speaker(0, "root's"), Speaker(2001, "alice's daemon"), Speaker(2002, "bob's daemon")
 
@@ -255,3 +258,54 @@ def test_a_usurped_daemon_is_meant_as_a_process_alone() -> None:
             meant(found, lambda one: one.runs, 2001)
         assert "mpstui daemon stop --force --pipe-dir '/tmp/my mps'" in str(refused.value)
         assert meant(found, lambda one: one.runs, 2001, as_process=True) == [taken]
+
+
+async def test_unless_it_is_said_a_daemon_makes_nothing_in_its_directory_meanwhile() -> None:
+    times = [ALICE._replace(stamp=(1, 2, now, now, 4, 5)) for now in (3, 9)]
+    begun = await Guard.begin(Path("/p"), lambda path: times[0])
+    process = SimpleNamespace(key=ProcessKey(7, 7), uids=lambda: {2001})
+    for now, why in ((times[0], None), (times[1], "somebody has changed the daemon's directory meanwhile")):
+        begun._find = lambda path, now=now: now  # type: ignore[misc]
+        for guard in (begun, Guard(Path("/p"), times[0], lambda path, now=now: now)):  # type: ignore[misc]
+            said = guard(process)  # type: ignore[arg-type]
+            assert said is None if why is None else str(said).startswith(why)
+
+
+TERM, KILL = signal.SIGTERM, signal.SIGKILL
+
+
+@pytest.mark.parametrize(
+    ("ends_at", "forbids", "trouble", "kill", "status", "sent"),
+    [
+        (TERM, [None], None, True, ExitStatus.DONE, [TERM]),
+        (KILL, [None, None], None, True, ExitStatus.DONE, [TERM, KILL]),
+        (None, [None, None], None, True, ExitStatus.NO_ANSWER, [TERM, KILL]),
+        (KILL, [None], None, False, ExitStatus.NO_ANSWER, [TERM]),
+        (TERM, ["his"], None, True, ExitStatus.REFUSED_BY_SAFETY_RULE, []),
+        (KILL, [None, "his"], None, True, ExitStatus.REFUSED_BY_SAFETY_RULE, [TERM]),  # it has become somebody else's
+        (0, ["not seen"], None, True, ExitStatus.DONE, []),  # it has ended, so that it cannot be seen whose it was
+        (TERM, [None], Trouble("no", not_permitted=True), True, ExitStatus.NOT_PERMITTED, []),
+        (TERM, [None], Trouble("no"), True, ExitStatus.REFUSED_BY_SAFETY_RULE, []),
+    ],
+)
+async def test_before_each_signal_it_is_asked_again_and_sigkill_is_the_last(
+    ends_at: int | None,
+    forbids: list[str | None],
+    trouble: Trouble | None,
+    kill: bool,
+    status: ExitStatus,
+    sent: list[signal.Signals],
+) -> None:
+    done: list[signal.Signals] = []
+
+    def send(number: signal.Signals) -> Trouble | None:
+        if trouble is None:
+            done.append(number)
+        return trouble
+
+    async def wait(patience: float) -> bool:
+        return ends_at == 0 or ends_at in done
+
+    process = SimpleNamespace(key=ProcessKey(7, 7), send=send, wait=wait)
+    ended = await end_process(process, 1.0, lambda text: None, lambda _: forbids.pop(0), kill=kill)  # type: ignore[arg-type]
+    assert (ended[0], done, forbids) == (status, sent, [])
