@@ -287,6 +287,32 @@ async def test_a_terminate_that_the_daemon_did_not_take_may_be_tried_again(
     assert (await OperationRunner(fake, audit).execute(request, node())).status is ExitStatus.DONE
 
 
+@pytest.mark.parametrize("remembers", ["mpstui itself", "the daemon's turn", "the audit log"])
+@pytest.mark.parametrize(
+    ("outcome", "again"),
+    [(Outcome.OK, False), (Outcome.BLOCKED, False), (Outcome.UNREADABLE, False), (Outcome.HELD, True)],
+)
+async def test_each_of_three_memories_alone_keeps_from_a_second_terminate(
+    audit: AuditLog, tmp_path: Path, remembers: str, outcome: Outcome, again: bool
+) -> None:
+    """Another mpstui has its turn's file alone, another user's no audit log, one without a snapshot no log."""
+    fake = FakeNode(node(client(HERE.pid, ticks=HERE.start_ticks)))
+    fake.control.listed = (HERE.pid,)
+    fake.control.answers["terminate_client"] = outcome
+    request, ended = Request("terminate_client", PIPE, clients=(HERE,)), OperationRunner(fake, audit)
+    assert (await ended.execute(request, node())).done is (outcome is Outcome.OK)
+    fake.control.answers.clear()
+    if remembers != "mpstui itself":
+        ended = OperationRunner(fake, audit if remembers == "the audit log" else AuditLog(tmp_path / "another.jsonl"))
+    if remembers != "the audit log":
+        audit.path.unlink()
+    if remembers != "the daemon's turn":
+        (tmp_path / "turn.lock").write_bytes(b"")
+    status = ExitStatus.DONE if again else ExitStatus.REFUSED_BY_SAFETY_RULE
+    assert (await ended.execute(request, node())).status is status
+    assert fake.control.sent.count(f"terminate_client 634 {HERE.pid}") == 1 + again
+
+
 async def test_a_client_that_the_daemon_does_not_list_is_left_alone(
     audit: AuditLog, processes: list[subprocess.Popen[str]]
 ) -> None:
