@@ -348,6 +348,27 @@ def test_a_client_that_the_daemon_does_not_speak_for_is_chosen_alone() -> None:
     assert both.type_in == ""
 
 
+@pytest.mark.parametrize(
+    ("fields", "typed", "status"),
+    [
+        ({"uid": 64002, "user": "bob"}, "64002", ExitStatus.DONE),
+        ({"uid": 64002, "user": "bob"}, "64003", ExitStatus.REFUSED_BY_SAFETY_RULE),
+        ({"uid": 64002, "user": "bob"}, "0", ExitStatus.REFUSED_BY_SAFETY_RULE),
+        ({"uid": 64002, "user": "bob"}, "", ExitStatus.REFUSED_BY_SAFETY_RULE),
+        ({"uid": None}, "64002", ExitStatus.NOT_PERMITTED),  # whose it is nobody knows
+        ({"uid": 64001}, "", ExitStatus.DONE),  # the daemon's own user's
+    ],
+)
+def test_a_process_that_the_daemon_does_not_speak_for_is_ended_by_the_name_of_its_owner_alone(
+    fields: dict[str, object], typed: str, status: ExitStatus
+) -> None:
+    alices = node(client(644, **fields), speaker=Speaker(64001, "alice's daemon"), uid=64001)
+    kill = Request("terminate_and_kill", PIPE, clients=(ProcessKey(644, 1),), owner=typed)
+    shown = preview(kill, alices)
+    assert (shown.error_status, shown.error is None) == (status, status is ExitStatus.DONE)
+    assert preview(kill._replace(action="terminate_client", owner=""), alices).error is None, "which ends no process"
+
+
 def test_a_client_is_told_once_among_those_that_stay() -> None:
     """Of two that are ended, one shares a GPU with it, and of the other no GPU is known."""
     unknown = replace(client(644), contexts=())
