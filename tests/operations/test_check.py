@@ -360,8 +360,9 @@ def test_a_client_that_the_daemon_does_not_speak_for_is_chosen_alone() -> None:
     ],
 )
 def test_a_process_that_the_daemon_does_not_speak_for_is_ended_by_the_name_of_its_owner_alone(
-    fields: dict[str, object], typed: str, status: ExitStatus
+    monkeypatch: pytest.MonkeyPatch, fields: dict[str, object], typed: str, status: ExitStatus
 ) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
     alices = node(client(644, **fields), speaker=Speaker(64001, "alice's daemon"), uid=64001)
     kill = Request("terminate_and_kill", PIPE, clients=(ProcessKey(644, 1),), owner=typed)
     shown = preview(kill, alices)
