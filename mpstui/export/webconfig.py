@@ -16,6 +16,7 @@ import ssl
 import stat
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import field
 from pathlib import Path
 from typing import Any, Final
@@ -75,21 +76,30 @@ class WebConfig:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version, context.maximum_version = self.versions
         context.verify_mode = self.client_auth
-        for path in self.files():  # a FIFO would be waited for, and every scrape with it
-            if path.exists() and not path.is_file():
-                raise WebConfigError(f"the certificate cannot be used: {path_text(path)} is not a file")
         try:
-            context.load_cert_chain(self.cert, self.key, password=_no_password)
-            if self.client_ca is not None:
-                context.load_verify_locations(self.client_ca)
+            with ExitStack() as held:
+                names = {path: _held(path, held) for path in self.files()}
+                context.load_cert_chain(names[self.cert], names[self.key], password=_no_password)
+                if self.client_ca is not None:
+                    context.load_verify_locations(names[self.client_ca])
         except (OSError, ssl.SSLError, WebConfigError) as error:
             text = error_text(error) if isinstance(error, OSError) else str(error)
-            names = f"{path_text(self.cert)}, {path_text(self.key)}"
-            raise WebConfigError(f"the certificate cannot be used ({names}): {printable(text, 200)}") from None
+            of = f"{path_text(self.cert)}, {path_text(self.key)}"
+            raise WebConfigError(f"the certificate cannot be used ({of}): {printable(text, 200)}") from None
         return context
 
     def files(self) -> tuple[Path, ...]:
         return tuple(path for path in (self.cert, self.key, self.client_ca) if path is not None)
+
+
+def _held(path: Path, held: ExitStack) -> str:
+    """A name under which the very file is found that was looked at: a FIFO in its place would be waited for, and every
+    scrape with it."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    held.callback(os.close, descriptor)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        raise WebConfigError(f"{path_text(path)} is not a file")
+    return f"/proc/self/fd/{descriptor}"
 
 
 def _no_password() -> str:

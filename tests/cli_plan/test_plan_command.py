@@ -219,11 +219,15 @@ def test_the_pipe_of_somebody_else_is_not_waited_for_and_one_that_is_given_is(mp
     os.write(writing, b"{}\n")
     os.close(writing)
     os.mkfifo(fifo := tmp_path / "fifo")
-    tells = threading.Thread(target=fifo.write_bytes, args=(b"{}\n",), daemon=True)
-    tells.start()
-    assert "fifo: line 1" in mpstui("plan", "--from-activity", fifo, *SIZE)[2]
-    tells.join()
+    (link := tmp_path / "link").symlink_to("fifo")
+    for name in (fifo, link):
+        tells = threading.Thread(target=fifo.write_bytes, args=(b"{}\n",), daemon=True)
+        tells.start()
+        assert f"{name}: line 1" in mpstui("plan", "--from-activity", name, *SIZE)[2]
+        tells.join()
     if os.geteuid() == 0:
+        os.chown(link, 64107, -1, follow_symlinks=False)
+        assert "is not waited for" in mpstui("plan", "--from-activity", link, *SIZE)[2]
         os.fchown(reading, 64107, -1)  # as it is behind sudo
         os.chown(fifo, 64107, -1)
         status, _, err = mpstui("plan", "--from-activity", fifo, *SIZE)

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import Any
 
 import bcrypt
 import pytest
@@ -371,3 +372,19 @@ def test_importing_the_program_brings_none_of_it() -> None:
     program = "import sys, mpstui.cli.parser as p; p.build_parser(); print(*sys.modules)"
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
     assert not {"prometheus_client", "yaml", "bcrypt", "mpstui.export"} & set(told.stdout.split())
+
+
+def test_what_takes_a_certificates_place_while_it_is_read_is_not_waited_for(
+    certificate: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A FIFO there held up every scrape."""
+    read = ssl.SSLContext.load_cert_chain
+
+    def exchanged(context: ssl.SSLContext, *names: str, **more: Any) -> None:
+        for name in ("cert.pem", "key.pem"):
+            (tmp_path / name).unlink()
+            (tmp_path / name).write_text("no certificate")
+        read(context, *names, **more)
+
+    monkeypatch.setattr(ssl.SSLContext, "load_cert_chain", exchanged)
+    assert load(certificate).context() is not None
