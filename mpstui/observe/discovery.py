@@ -640,6 +640,22 @@ class Place(NamedTuple):
         return self.state == "running" and self.daemon is not None and is_usurped(self, euid)
 
 
+def _not_there(pipe_dir: Path, names: Sequence[str]) -> str | None:
+    """Which of a daemon's sockets is not in its place, as a clause. Whoever may write to the directory puts its other
+    files there too; which is which their modes tell (fact 42): everybody may write to ``control`` alone."""
+    modes = []
+    for name in names:
+        try:
+            modes.append(os.lstat(pipe_dir / name).st_mode)
+        except (OSError, ValueError):
+            modes.append(0)
+        if not stat.S_ISSOCK(modes[-1]):
+            return f"its socket {name} is not there"
+    if len(modes) > 1 and modes[1] & ~modes[0] & stat.S_IWOTH:
+        return f"its sockets {' and '.join(names)} were exchanged"
+    return None
+
+
 def watched_speaker(place: Place) -> Speaker:
     """Whose word it is, for who looks once and never again: where others may write to the directory, and something
     there was changed in the last minute, it is looked at for a second, so that sockets that somebody exchanges again
@@ -786,10 +802,9 @@ def _without_socket(pipe_dir: Path, protocol: Protocol | None, speaker: Speaker)
     """The same, of a daemon that runs, where one of its sockets is not there: CUDA programs come to ``control``, and
     root's commands to the privileged one (facts 59, 60). Each driver from 470 to 580 has both; of protocol 3 one is
     known."""
-    missing = [name for name in SOCKETS[: 2 if protocol == "legacy" else 1] if not os.path.lexists(pipe_dir / name)]
-    if not missing:
+    if (why := _not_there(pipe_dir, SOCKETS[: 2 if protocol == "legacy" else 1])) is None:
         return speaker
-    found = speaker._replace(why=f"its socket {missing[0]} is not there", sockets=(*speaker.sockets, ANYBODY))
+    found = speaker._replace(why=why, sockets=(*speaker.sockets, ANYBODY))
     if speaker.uid is not None or speaker.by is not None:
         return found
     try:

@@ -141,3 +141,33 @@ def test_a_daemon_whose_socket_is_not_there_is_told_of(
     roots.run("mv", pipe_dir / "control_privileged", pipe_dir / "x")
     health = mpstui("status", "--health", "--pipe-dir", pipe_dir)
     assert (health.returncode, "its socket control_privileged is not there" in health.stderr) == (4, True)
+
+
+OWN_FILES = {
+    "its FIFO": ("mv $0/control $0/x; mv $0/log $0/control", "its socket control is not there"),
+    "its other socket": (
+        "mv $0/control $0/x; mv $0/control_privileged $0/control; mv $0/x $0/control_privileged",
+        "its sockets control and control_privileged were exchanged",
+    ),
+    "its other socket alone": (
+        "mv $0/control_privileged $0/control", "its socket control_privileged is not there",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", OWN_FILES)
+def test_what_is_roots_own_in_the_place_of_a_socket_is_none(
+    stranger: Stranger, roots: Stranger, crowd: Path, how: str
+) -> None:
+    """In a directory as the daemon makes it a stranger renames root's files too: nothing of what is there is his."""
+    pipe_dir, (command, said) = crowd / "mps", OWN_FILES[how]
+    pipe_dir.mkdir()
+    daemon = lying_daemon(roots, pipe_dir, clients=[], mode=0o777)
+    (pipe_dir / "control_privileged").chmod(0o755)  # fact 42
+    os.mkfifo(pipe_dir / "log")
+    assert mpstui("status", "--health", "--pipe-dir", pipe_dir).returncode == 0
+    stranger.run("sh", "-c", command, pipe_dir)
+    health = mpstui("status", "--health", "--pipe-dir", pipe_dir)
+    assert (health.returncode, f"daemon {daemon.pid} runs, but {said}" in health.stderr) == (4, True), health.stderr
+    told = mpstui("status", "--pipe-dir", pipe_dir, MPSTUI_CONTROL_DEADLINE="1")
+    assert (told.returncode, said in told.stderr) == (4, True), told.stderr
