@@ -589,6 +589,7 @@ async def test_help_over_a_line_that_is_typed_into_says_what_may_be_typed_and_of
             assert first[0].startswith("What may be typed here")
             assert says in "\n".join(first)
             assert "Terminate" not in shown.partition("Safety")[0], "letters are text here"
+            assert not re.search("[Ss]croll|[Pp]age (Up|up)", shown.partition("Safety")[0]), "nothing scrolls here"
             await press(pilot, "escape", "escape")
         await press(pilot, "question_mark", "slash", *"filter")
         assert "user=alice" in app.screen.query_one("#facts").text, "the search finds it too"

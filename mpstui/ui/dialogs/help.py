@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from textual.app import ComposeResult
 from textual.binding import ActiveBinding
+from textual.dom import DOMNode
 from textual.keys import key_to_character
 from textual.screen import Screen
+from textual.widget import Widget
 from textual.widgets import Input
 
 from mpstui.core.cells import KEEPS_OLD, OUTDATED
@@ -131,6 +133,10 @@ KEY = "$text-accent bold"
 _PLAIN = {
     "Focus Next": "Next panel or field",
     "Focus Previous": "Previous panel or field",
+    "Scroll Up": "Scroll up",
+    "Scroll Down": "Scroll down",
+    "Page Up": "Page up",
+    "Page Down": "Page down",
     "Scroll Left": "Scroll to the left",
     "Scroll Right": "Scroll to the right",
     "Page Left": "",
@@ -160,10 +166,18 @@ _PLAIN = {
     "Go to top": "First",
     "Next command": "Next",
     "Previous command": "Previous",
-    "Next page": "A page down",
-    "Previous page": "A page up",
+    "Next page": "Page down",
+    "Previous page": "Page up",
 }
 """Textual's own words for keys, in ours; none for a key that has no use here or that the foot names."""
+
+
+_SCROLLS: Final = frozenset({"scroll_up", "scroll_down", "page_up", "page_down"})
+"""Keys that Textual gives to each widget, those that have nothing to scroll too, which hand them on."""
+
+
+def _scrolls(node: DOMNode) -> bool:
+    return isinstance(node, Widget) and node.allow_vertical_scroll
 
 
 class HelpScreen(Reader):
@@ -237,9 +251,10 @@ class HelpScreen(Reader):
         """One row for each thing that can be done, with all its keys."""
         own = {ACTION_PREFIX + action.id for action in actions} | {f"act('{action.id}')" for action in actions}
         keys: dict[str, list[str]] = {}
-        for _node, binding, _enabled, tooltip in bindings:
+        for node, binding, _enabled, tooltip in bindings:
             if (
                 not binding.description
+                or (binding.action in _SCROLLS and not any(_scrolls(each) for each in node.ancestors_with_self))
                 or binding.system
                 or binding.action in NOT_HERE
                 or binding.id in own
