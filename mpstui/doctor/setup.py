@@ -240,7 +240,7 @@ def stray_processes(facts: Facts) -> Iterator[Finding]:
     for stray in facts.strays:
         found = _stray(stray)
         if stray.uid is not None:
-            text = f"{found.evidence}; it belongs to {owner(None, stray.uid)}, and anybody may call his processes so"
+            text = f"{found.evidence}; it belongs to {owner(None, stray.uid)}, and anybody can give a process this name"
             found = replace(found, verdict="unknown", evidence=text, remedy="Leave it to its owner.")
         yield found
     if not facts.strays:
@@ -284,7 +284,7 @@ def meters(facts: Facts) -> Iterator[Finding]:
     if facts.dcgm is not None and facts.snapshot.devices and not without:
         yield Finding("meters", "ok", "devices", "NVML tells SM activity of all: DCGM is not asked (dcgm = true)")
     for device in without:
-        text = "NVML tells no SM activity of it: GPU-Util and NVML's memory utilisation stand there"
+        text = "NVML tells no SM activity of it: GPU-Util and NVML's memory utilisation are shown instead"
         remedy = ""
         if facts.dcgm is None:
             remedy = "If DCGM is installed, set dcgm = true in the configuration: mpstui then asks DCGM."

@@ -144,7 +144,7 @@ def visible_devices(facts: Facts) -> Iterator[Finding]:
         yield from found
         if not found:
             text = "it has no CUDA_VISIBLE_DEVICES" if set_to is None else f"its devices are {printable(set_to, 120)}"
-            yield Finding("visible_devices", "ok", subject, f"{text}; no client's contradicts it")
+            yield Finding("visible_devices", "ok", subject, f"{text}; no client has one that contradicts it")
 
 
 def _confused(facts: Facts, daemon: Daemon, set_to: str | None) -> Iterator[Finding]:

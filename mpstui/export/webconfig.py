@@ -231,11 +231,11 @@ class WebRules:
             self._files = config.files()
             self._stamps = (*stamps[:1], *self._stamped()[1:])
             if (config.cert is None) is not (self.tls is None):
-                raise WebConfigError("TLS is turned on and off at a start only")
+                raise WebConfigError("TLS is turned on or off by a restart only")
             if self.config.users and not config.users:  # as in a file that is half written
-                raise WebConfigError("passwords are given up at a start only")
+                raise WebConfigError("passwords are removed by a restart only")
             if config.client_auth < self.config.client_auth == ssl.CERT_REQUIRED:
-                raise WebConfigError("certificates of clients are given up at a start only")
+                raise WebConfigError("client certificates are made optional by a restart only")
             self.tls = config.context()  # a new one: an authority that was taken out is believed no more
         except WebConfigError as error:
             return f"{path_text(self.path)}: {error}; what was read before stays in force"

@@ -319,7 +319,7 @@ class _Ending:
             return self._done(client, "", None, ExitStatus.REFUSED_BY_SAFETY_RULE, _SENT_BEFORE)
         # Remembered before it is sent: after a crash in between, not sending again is the safe side.
         if (trouble := mine.note(client, sent=True)) is not None:
-            text = f"nothing was sent: that it is sent cannot be written down for others: {trouble}"
+            text = f"nothing was sent: the note that tells other mpstui of it cannot be written: {trouble}"
             return self._done(client, "", None, ExitStatus.REFUSED_BY_SAFETY_RULE, text)
         self._work.terminated.add(client.key)
         command = self._control.protocol.terminate_client(server, client.pid).command

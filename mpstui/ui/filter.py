@@ -229,7 +229,7 @@ class EventFilter(Filter[Event]):
             try:
                 self._times[name.lower()] = parse_time(value, self._now)
             except ValueError:
-                self._trouble = f"{value} is no time: 10m, 21:29:12 or 2026-11-20T21:29 is one"
+                self._trouble = f"{value} is no time; type 10m, 21:29:12 or 2026-11-20T21:29"
 
     def _names(self) -> set[str]:
         return super()._names() | {"since", "until"}

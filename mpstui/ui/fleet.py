@@ -49,7 +49,7 @@ from mpstui.ui.typeahead import opens
 Look = Callable[[Callable[[FleetNode], None]], Awaitable[Fleet]]
 Follow = Callable[[Callable[[FleetNode], None]], Coroutine[Any, Any, None]]
 History = Callable[[str, float], Mapping[str, Sequence[float | None]]]
-_WHY: Final = {127: ": is mpstui there, and on PATH?", 255: ": ssh did not get there, or was cut off"}
+_WHY: Final = {127: ": is mpstui there, and on PATH?", 255: ": ssh did not reach it, or was cut off"}
 """What a status of ssh means; its own words are gone with its screen."""
 _HOURS: Final = 6
 _NONE: Final = "there is no node under the cursor"

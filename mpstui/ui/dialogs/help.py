@@ -57,7 +57,7 @@ ABOUT_MPS = (
         "Ctrl-C, a signal or a crash in the middle of a kernel can take its neighbours with it.",
     ),
     DetailRow("trust", "Clients of one server share its faults: MPS is for programs that belong together."),
-    DetailRow("not under MPS", "Dynamic parallelism, whose modules cannot be loaded, and programs of 32 bits."),
+    DetailRow("not under MPS", "Dynamic parallelism (its modules cannot be loaded) and 32-bit programs."),
     DetailRow("CUDA IPC", "Works between clients and programs outside MPS; not on Tegra."),
     DetailRow(
         "debuggers",

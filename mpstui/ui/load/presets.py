@@ -73,7 +73,7 @@ PRESETS: Final = (
     Preset(
         "beside",
         "bandwidth | compute",
-        "Triad fills the memory's bandwidth with a third of the SMs: shrink client 1: down to there it loses nothing.",
+        "Triad fills the memory's bandwidth with a third of the SMs. Shrink client 1: down to there it loses nothing.",
         ("triad", "fma"),
         2,
         _fifty,
@@ -101,7 +101,7 @@ PRESETS: Final = (
     Preset(
         "busy",
         "busy 50 %",
-        "Idle half of the time, on shares of 200 % in all: what one leaves the others use, and p99 pays.",
+        "Idle half of the time, on shares of 200 % in all: the others use what one leaves, and p99 gets longer.",
         ("fma",),
         4,
         _half,
@@ -128,7 +128,7 @@ PRESETS: Final = (
     Preset(
         "priority",
         "priority",
-        "Client 2 is below normal, each has a request under way: look whose p99 is longer. H200: no difference seen.",
+        "Client 2 is below normal, each has a request under way: compare their p99. H200: no difference seen.",
         ("fma",),
         2,
         _none,

@@ -131,7 +131,7 @@ def about(daemon: Daemon, part: Part) -> list[Para]:
         )
         said += [Para(part.device.device, "bold"), Para(f"A chunk: {says}.")]
         if (none := part.device.free_sms) is not None:
-            among = "those that are in no chunk are among them, and can be in none"
+            among = "some of them may be in no chunk, and cannot be given to a partition"
             said.append(Para(f"In no partition: {plural(none, 'SM')}; {among}."))
         said.append(Para("Partitions share the memory, its bandwidth and every fault.", "dim"))
     else:

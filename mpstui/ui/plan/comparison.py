@@ -48,7 +48,7 @@ def notes_of(
             )
         )
     if shown.contexts_free is not None and shown.contexts_free < 0:
-        found.append(("▲", f"{-shown.contexts_free} contexts more than the device takes are there now", "warn"))
+        found.append(("▲", f"{-shown.contexts_free} contexts too many for the device, with those there now", "warn"))
     grouped: dict[str, list[str]] = {}
     for share in plan.shares:
         for warning in share.warnings:

@@ -113,7 +113,7 @@ class PlanFields(Form):
         """What the field under the cursor is for."""
         match self.field.id:
             case "device" if self.undecided:
-                return f"{self.field.about} The first of {len(self._devices)} was taken: ← → takes another."
+                return f"{self.field.about} The first of {len(self._devices)} was taken: ← → chooses another."
             case "strategy":
                 return _ABOUT_STRATEGY[self.draft.strategy]
             case "memory":
