@@ -259,7 +259,7 @@ class Prometheus:
             asked = sorted((each for each in down if each not in self._gone), key=lambda each: each[0] != self._job)
             self._remember(asked[: 4 * _TARGETS], now)  # of more the rest at the next look
         except FleetError as error:
-            notes.append(f"What the nodes that do not answer were called is not known: {error}.")
+            notes.append(f"The names of the nodes that do not answer are not known: {error}.")
         seen = {job for job, _ in found.targets()}
         for job, instance in down:
             name, since = self._gone.get((job, instance), (None, None))

@@ -70,7 +70,7 @@ class Player:
         except _EnoughError:
             self._cursor = None
             if not self._left:
-                self.trouble = "There is too much in the recording that tells of nothing: not all of it was looked at."
+                self.trouble = "Too much of the recording has nothing to show: not all of it was read."
             return None
         finally:
             self._rest = math.inf

@@ -100,7 +100,7 @@ _MPS: Final[dict[int, tuple[tuple[str, str], tuple[str, ...]]]] = {
     807: (
         ("CUDA_ERROR_MPS_SERVER_NOT_READY", "cudaErrorMpsServerNotReady"),
         (
-            "a fault: until every client that was hit has ended, on whatever GPU, nobody is let in",
+            "a fault: until every client that was hit has ended, on whatever GPU, no new client is let in",
             "the server of another user still has clients",
             "the server is starting, or is told to end",
         ),

@@ -30,8 +30,7 @@ PERCENTAGES: Final = (6, 12, 25, 37, 50, 62, 75, 87, 100)
 NEIGHBOURS: Final[tuple[KernelName, ...]] = ("fma", "triad", "nbody", "small")
 NBODY_NOTES: Final = (
     "Without MPS processes take turns: what a kernel leaves idle stays idle, whatever GPU-Util says.",
-    "With MPS kernels of several processes run side by side, so that there is the more to gain the fewer threads a "
-    "kernel has.",
+    "With MPS kernels of several processes run side by side: the fewer threads a kernel has, the more they gain.",
 )
 COMMAND_NOTES: Final = (
     "Start and end of the program are in its time: a --metric tells its throughput without them.",

@@ -530,9 +530,7 @@ def test_a_file_without_end_is_looked_through_as_far_as_one_look_goes_and_left_a
         player.trouble = None
         assert look(2e9) is None
         assert len(set(read)) < 250
-        assert (
-            player.trouble == "There is too much in the recording that tells of nothing: not all of it was looked at."
-        )
+        assert player.trouble == "Too much of the recording has nothing to show: not all of it was read."
         read.clear()
     assert player.at(player.begin).snapshot.time == 1e9, "one look is not the next one's"
     player.leave()

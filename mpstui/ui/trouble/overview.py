@@ -22,7 +22,7 @@ class WithTrouble(StyledScreen):
     """A screen on one daemon that shows the alert and offers the screens of trouble."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("b", "trouble('blast')", "Blast radius: who goes down with whom", show=False, id="blast"),
+        Binding("b", "trouble('blast')", "Blast radius: who loses work if a client faults", show=False, id="blast"),
         Binding("E", "trouble('events')", "Events: filter, search, follow", show=False, id="events"),
         Binding("D", "trouble('problems')", "Problems and the doctor's check-up", show=False, id="problems"),
         Binding(

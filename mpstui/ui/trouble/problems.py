@@ -33,7 +33,7 @@ _MARK: Final[dict[Severity | Verdict, tuple[str, str]]] = {
 _RANK: Final[dict[Severity | Verdict, int]] = {"error": 0, "warning": 1, "info": 2, "unknown": 3, "ok": 4}
 _WHERE: Final = {
     "fault": ("fault", "!", "says who has to end"),
-    "bridge": ("blast", "b", "draws who goes down with whom"),
+    "bridge": ("blast", "b", "shows who loses work if a client faults"),
     "pending": ("users", "W", "says who waits for whom"),
     "outside": ("users", "W", "says why"),
     "lost": ("users", "W", "names them"),
