@@ -229,9 +229,12 @@ def stacked(values: Sequence[int | None], total: int, width: int, style: str) ->
     known = [value or 0 for value in values]
     whole = max(total, sum(known))
     parts, done, ends = list[tuple[str, int]](), 0, 0
+    behind = sum(1 for value in known if value)
+    least = 1 if behind <= width else 0  # cells of a part that is too small to draw
     for index, value in enumerate(known):
         done += value
-        cells = round(done / whole * width) - ends
+        behind -= value > 0
+        cells = max(least * (value > 0), min(round(done / whole * width), width - least * behind) - ends)
         if cells > 0:
             parts.append((str(index + 1), cells))
             ends += cells
