@@ -233,9 +233,8 @@ REPLAY = (
 FLEET = (
     View("fleet", page=USUAL),
     View("fleet-filter", ("/", '"fault'), back=("escape", "escape")),
-    View("fleet-problems", ("p",), back=("p",)),
-    View("fleet-filter-wrong", ("/", '"bad:xy', "enter"), back=("/", "escape", "escape")),
-    View("fleet-none", ("/", '"nothing', "enter"), back=("/", "escape", "escape")),
+    View("fleet-problems", ("D",), back=("D",)),
+    View("fleet-none", ("/", '"nothing', "enter"), back=("escape",)),
     View("fleet-help", ("?",)),
 )
 FLEET_PROMETHEUS = (View("fleet-prometheus", ("G", "k", "h", "~in 6 h"), page=USUAL),)
