@@ -20,7 +20,6 @@ FRAMED: Final = (101, 32)
 """Cells and lines from which each panel has a frame, which takes the cell that makes them one more than 100; below, a
 line with its name or its headings is enough."""
 _TWO_PANELS: Final = 7
-_ALL_PANELS: Final = 16
 _ROOM_FOR_LIMITS: Final = 34
 """Lines from which a narrow screen shows limits and servers together."""
 _FEWEST_CLIENTS: Final = 5

@@ -38,7 +38,7 @@ from mpstui.ui.lines import fit, fit_line, justify, width_of
 from mpstui.ui.panels import ClientsPanel
 from mpstui.ui.panels.events import EventsPanel
 from mpstui.ui.panels.servers import ServersPanel
-from mpstui.ui.panels.table import _fitted
+from mpstui.ui.panels.table import _placed
 
 from .snapshots import GIB, GPU0, GPU1, NOW, PIPE, client, clients, daemon, device, rich, server
 
@@ -306,7 +306,8 @@ def test_wide_combining_and_steering_characters_never_move_a_column(odd: str) ->
         for each in possible_columns(thing):
             for room in (4, 5, 7, 8, 11, 14, 22, 34):
                 for item in items:
-                    line = _fitted(each, item, tuple(each.cell(item, view, room)), room, "text", False)
+                    cell = tuple(each.cell(item, view, room))
+                    line = tuple(_placed([(each, room)], [cell], "text", item, stretch=False))
                     assert width_of(line) == cell_len("".join(text for text, _ in line)) == room, (each.id, room, line)
     panel, picks = ClientsPanel(), PickList([Pick(1, odd, odd), Pick(2, "x")])
     panel.view = view

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, ClassVar, TypeVar
 
 from rich.cells import cell_len
 
-from mpstui.core.text import Line
+from mpstui.core.text import Line, Span
 from mpstui.fields import Field, Group, NotingView, Shown, Thing, Total, View, fitted, lay_out
 from mpstui.ui.lines import fit, fit_line, justify, width_of
 from mpstui.ui.panel import SUPERSCRIPT, Panel
@@ -117,16 +117,9 @@ class TablePanel(Panel[T]):
         room = 0
         while rest and (_total(rest[0][0]) is None or room < _LABEL):
             room += rest.pop(0)[1]
-        line: list[tuple[str, str]] = [*fit_line(label, room - 1, "text"), (" ", "text")]
-        for number, (each, cells) in enumerate(rest):
-            total, column = _total(each), each.column
-            assert column is not None  # noqa: S101 - lay_out gives fields that have one
-            cell: Line = total.cell(group, cells) if total is not None else (("", "dim"),)
-            if self.STRETCH and number == len(rest) - 1:
-                line += fit_line(cell, cells)
-            else:
-                line += _fit_cell(cell, cells, column.gap, column.align == ">", None, "text")
-        return tuple(line)
+        sums = ((_total(each), cells) for each, cells in rest)
+        found = [(("", "dim"),) if total is None else total.cell(group, cells) for total, cells in sums]
+        return (*fit_line(label, room - 1, "text"), (" ", "text"), *_placed(rest, found, "text", stretch=self.STRETCH))
 
     def stamp(self, row: T, width: int) -> Hashable:
         view, columns = self._lay(width)
@@ -236,9 +229,7 @@ class TablePanel(Panel[T]):
             cells = known[2]
         else:
             cells = [each.cell(row, view, room) for each, room in columns]
-        for number, (each, room) in enumerate(columns):
-            last = self.STRETCH and number == len(columns) - 1
-            line += _fitted(each, row, tuple(cells[number]), room, plain, last)
+        line += _placed(columns, cells, plain, row, stretch=self.STRETCH)
         note = self.note(row, width)
         if note and self.NOTE_AT_RIGHT:
             while not line[-1][0].strip():
@@ -259,14 +250,19 @@ def _total(each: Field[Any]) -> Total | None:
     return None if each.column is None else each.column.total
 
 
-def _fitted(each: Field[T], row: T, cell: Line, room: int, plain: str, last: bool) -> Line:
-    """A cell in exactly ``room`` cells of the screen."""
-    column = each.column
-    assert column is not None  # noqa: S101 - lay_out gives fields that have one
-    if last:
-        return fit_line(_styled(cell, plain), room)
-    mark = None if column.mark is None else column.mark(row) or " "
-    return _fit_cell(cell, room, column.gap, column.align == ">", mark, plain)
+def _placed(
+    columns: Sequence[tuple[Field[T], int]], cells: Sequence[Line], plain: str, row: T | None = None, *, stretch: bool
+) -> Iterator[Span]:
+    """Each cell in its column, in exactly its room, with the mark of the ``row`` where that has one. ``stretch``: the
+    last one has what is left."""
+    for number, ((each, room), cell) in enumerate(zip(columns, cells, strict=True), 1):
+        column = each.column
+        assert column is not None  # noqa: S101 - lay_out gives fields that have one
+        if stretch and number == len(columns):
+            yield from fit_line(_styled(cell, plain), room)
+        else:
+            mark = None if row is None or column.mark is None else column.mark(row) or " "
+            yield from _fit_cell(tuple(cell), room, column.gap, column.align == ">", mark, plain)
 
 
 def _styled(cell: Line, plain: str) -> Line:
