@@ -52,6 +52,8 @@ History = Callable[[str, float], Mapping[str, Sequence[float | None]]]
 _WHY: Final = {127: ": is mpstui there, and on PATH?", 255: ": ssh did not reach it, or was cut off"}
 """What a status of ssh means; its own words are gone with its screen."""
 _HOURS: Final = 6
+_LIST: Final = 9
+"""Lines that the list, header and keys have at least."""
 _NONE: Final = "there is no node under the cursor"
 _NO_HISTORY: Final = "there is a history from Prometheus only"
 _ENTER: Final = "Open the node's own mpstui. Esc on its overview, or q, comes back here."
@@ -232,7 +234,7 @@ class FleetScreen(RowsScreen):
         super()._arrange()
         self._hide_where_too_small("#body", "#trouble")
         width, height = room_of(self)
-        self.text.styles.height = min(height * 3 // 5, self.text.needs(width))
+        self.text.styles.height = min(height * 3 // 5, max(3, height - _LIST), self.text.needs(width))
 
     def own_hints(self) -> list[KeyHint]:
         none = unless(self.node, _NONE)

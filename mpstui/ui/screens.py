@@ -11,6 +11,7 @@ from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
+from textual.widget import Widget
 from textual.widgets import Input
 
 from mpstui.core.cells import devices_of, no_daemon
@@ -54,6 +55,7 @@ class BarScreen(StyledScreen):
     def __init__(self) -> None:
         super().__init__()
         self.keys = KeyBar()
+        self._had_focus: Widget | None = None
 
     # What a subclass gives.
 
@@ -146,11 +148,17 @@ class BarScreen(StyledScreen):
         self.show()
 
     def _hide_where_too_small(self, *selectors: str) -> None:
-        """Nothing but the words that it is; ``selectors``: what else there is."""
+        """Nothing but the words that it is; ``selectors``: what else there is. What had the focus has it again after
+        that: Textual gives it to what is shown first."""
         small = self.too_small
+        if small and self.focused is not None:
+            self._had_focus = self.focused
         for widget in (self.header, self.keys, *map(self.query_one, selectors)):
             widget.display = not small
         self.query_one("#too-small").display = small
+        if not small and self._had_focus is not None:
+            self.set_focus(self._had_focus, scroll_visible=False)
+            self._had_focus = None
 
     def action_back(self) -> None:
         """The screen under it again."""

@@ -304,6 +304,31 @@ async def test_at_80_columns_the_worst_problem_and_the_plots_are_seen_and_what_i
         assert "/tmp/mps7: held" in shown
 
 
+async def test_the_keys_are_the_users_own() -> None:
+    source = Source(nodes(3))
+    fleet = FleetApp(source.look, 3600.0, lambda host: [host], keys={"refresh": "f9"})
+    async with fleet.run_test(size=SIZE) as pilot:
+        await fleet.workers.wait_for_complete()
+        assert "f9 Look now" in keys(fleet).replace("  ", " ")
+        await pilot.press("r", "f9")
+        await fleet.workers.wait_for_complete()
+        assert source.asked == 2
+
+
+async def test_who_makes_the_terminal_too_small_and_large_again_is_where_they_were() -> None:
+    """Seen: the text had the focus afterwards, and Enter opened nothing."""
+    fleet = app(Source(nodes(20)))
+    async with fleet.run_test(size=(80, 24)) as pilot:
+        await fleet.workers.wait_for_complete()
+        await pilot.resize_terminal(39, 9)
+        await pilot.pause()
+        assert "terminal too small" in on_screen(fleet)
+        await pilot.resize_terminal(60, 12)
+        await pilot.pause()
+        assert fleet.list.panel.has_focus
+        assert len([line for line in on_screen(fleet).splitlines() if "gpu-0" in line]) > 3, "the list is not one line"
+
+
 def test_a_plot_keeps_a_peak_and_says_where_nothing_is_known() -> None:
     line = plot("clients", [0.0] * 30 + [9.0] + [0.0] * 30, 60)
     assert "▇" in line
