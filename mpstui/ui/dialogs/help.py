@@ -13,7 +13,7 @@ from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Input
 
-from mpstui.core.cells import KEEPS_OLD, OUTDATED
+from mpstui.core.cells import KEEPS_OLD, OUTDATED, OUTDATED_LEGEND
 from mpstui.core.model import Snapshot
 from mpstui.fields import CLIENT, DAEMON, DEVICE, SERVER, Field, Thing
 from mpstui.operations.operation import Operation
@@ -90,7 +90,10 @@ GLOSSARY = (
     ),
     DetailRow("execution affinity", "The same share as a number of SMs, which a program asks for by itself."),
     DetailRow("pinned memory limit", "The device memory that a client may take. More gives it an out-of-memory error."),
-    DetailRow("outdated limits", f"The client {KEEPS_OLD}."),
+    DetailRow("outdated limits", f"The client {KEEPS_OLD}. Shown as {OUTDATED_LEGEND}."),
+    DetailRow(
+        "server device", "A GPU by the server's own number, which CUDA_VISIBLE_DEVICES changes; GPU 0 is NVML's."
+    ),
     DetailRow("group", "The clients of one user, GPU, server, pod or job (F5)."),
     DetailRow("pending", "The client waits for a server: it is starting, or the clients of another user have it."),
     _FAULT,
