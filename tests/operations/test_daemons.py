@@ -338,6 +338,43 @@ async def test_of_protocol_3_whose_process_is_not_seen_nothing_is_deleted(
     assert (result.status, asked.control.sent, process.sent) == (REFUSED, [], [])
 
 
+@pytest.mark.parametrize(
+    ("timeout", "force", "protocol", "way", "limit", "guarded"),
+    [
+        (None, False, "legacy", "_stop", None, False),
+        (60, False, "legacy", "_stop", 60, False),
+        (None, True, "legacy", "_stop", 1, True),
+        (60, True, "legacy", "_stop", 1, True),
+        (None, False, "v3", "_stop_v3", None, True),
+        (60, False, "v3", "_stop_v3", 60, True),
+        (60, True, "v3", "_stop_v3", 1, True),
+    ],
+)
+async def test_only_by_force_or_of_protocol_3_may_a_signal_follow(
+    process: Process,
+    monkeypatch: pytest.MonkeyPatch,
+    timeout: int | None,
+    force: bool,
+    protocol: str,
+    way: str,
+    limit: int | None,
+    guarded: bool,
+) -> None:
+    gone: list[object] = []
+    for name in ("_stop", "_stop_v3"):
+
+        async def went(asked: object, daemon: object, limit: object, guard: object, name: str = name) -> None:
+            gone.extend((name, limit, guard is not None))
+
+        monkeypatch.setattr(stopping, name, went)
+    (daemon,) = node(protocol=protocol).daemons
+    asked = work(Control())
+    asked.request, asked.daemon = StopDaemon().request(daemon, timeout, force=force), daemon
+    asked.find_speaker = lambda pipe_dir: Speaker(0, "root's")
+    await StopDaemon()._end(asked)
+    assert gone == [way, limit, guarded]
+
+
 def test_of_a_client_elsewhere_the_end_is_not_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stopping, "process_key", lambda pid: ProcessKey(pid, 1) if pid in {5, 6} else None)
     for made, may_be in (
