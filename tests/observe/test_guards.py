@@ -44,6 +44,21 @@ def test_a_row_of_ps_that_claims_another_server_is_not_believed(claimed: int, co
     assert (found.command, found.id) == (command, 3 if command else None)
 
 
+@pytest.mark.parametrize(("there", "here"), [(ProcessKey(500, 1), 500), (ProcessKey(500, 2), None), (None, None)])
+def test_a_client_elsewhere_is_the_process_that_the_kernel_joined_with_it_and_no_successor(
+    there: ProcessKey | None, here: int | None
+) -> None:
+    node, away = served(), 4026532000
+    row = PsRow(7, 3, SERVER, "GPU-c", away, "train")
+    reading = Membership(at("21:25:00"), (SERVER,), {SERVER: "ACTIVE"}, {SERVER: (7,)}, rows=(row,))
+    fold_membership(node.watch(PIPE).state, reading, at("21:25:00"))
+    assert node.elsewhere() == {(away, 7)}
+    assert node.set_elsewhere({(away, 7): ProcessKey(500, 1)}) == {500}
+    node.set_facts({500}, {} if there is None else {500: ProcessFacts(there)}, at("21:25:00"))
+    found = client(node)
+    assert (found.local, found.pid_here) == (False, here)
+
+
 @pytest.mark.parametrize(
     ("started", "stays"),
     [("21:24:28.598", True), ("21:24:29.598", True), ("21:24:29.600", False), ("21:24:40.000", False), (None, False)],
