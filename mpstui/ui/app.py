@@ -26,7 +26,7 @@ from mpstui.ui.contract import Collector, Memory, Runner, TimeMachine
 from mpstui.ui.overview import offering
 from mpstui.ui.plots import DeviceHistory
 from mpstui.ui.private import forget_widths
-from mpstui.ui.program import Program
+from mpstui.ui.program import ScreenProgram
 from mpstui.ui.typeahead import OPENING
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def _palette() -> type[Provider]:
     return ActionCommands
 
 
-class MpsTuiApp(Program):
+class MpsTuiApp(ScreenProgram):
     """Returns the exit status: 0, or 128 and the number of the signal that ended it."""
 
     TITLE = "mpstui"

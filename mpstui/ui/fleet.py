@@ -42,7 +42,7 @@ from mpstui.ui.lines import Line, LineWidget, justify
 from mpstui.ui.panel import Panel
 from mpstui.ui.panels.table import TablePanel
 from mpstui.ui.plots import FEW, spark
-from mpstui.ui.program import Program
+from mpstui.ui.program import ScreenProgram
 from mpstui.ui.screens import RowsScreen
 from mpstui.ui.typeahead import opens
 
@@ -84,10 +84,10 @@ class FleetHeader(LineWidget):
         return [justify(tuple(line), right, width)]
 
 
-class Trouble(LineWidget):
+class TroubleLine(LineWidget):
     """What the source has in vain been asked for."""
 
-    DEFAULT_CSS = "Trouble { height: 0; }"
+    DEFAULT_CSS = "TroubleLine { height: 0; }"
     _MOST: ClassVar[int] = 5
     text: str = ""
 
@@ -182,7 +182,7 @@ class FleetScreen(RowsScreen):
     def __init__(self) -> None:
         super().__init__()
         self.header = FleetHeader()
-        self.trouble = Trouble(id="trouble")
+        self.trouble = TroubleLine(id="trouble")
 
     def parts(self) -> ComposeResult:
         yield self.trouble
@@ -367,7 +367,7 @@ def about(node: FleetNode, problems: Sequence[FleetProblem], left_out: Line, plo
     return said + [Para(f"{place}: {state}", "dim") for place, state in daemons.items()]
 
 
-class FleetApp(Program):
+class FleetApp(ScreenProgram):
     """``look`` asks once. ``every``: seconds between two looks. ``opened``: the words of the command that opens a node;
     raises FleetError. ``history``: of a node, over so many seconds; None where there is none."""
 

@@ -9,7 +9,6 @@ from typing import ClassVar, cast
 from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
 from rich.style import Style
-from textual import events
 from textual.filter import LineFilter
 from textual.geometry import Region
 from textual.screen import Screen
@@ -141,12 +140,6 @@ class StyledScreen(Screen[None]):
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"ui--text", *re.findall("ui--[a-z-]+", _CSS)}
     DEFAULT_CSS = _CSS
-
-    async def on_event(self, event: events.Event) -> None:
-        """A size that the terminal does not have is not followed: of two that were under way at once each layout sends
-        its own again, and they were followed by turns for ever."""
-        if not isinstance(event, events.Resize) or event.size == self.app.size:
-            await super().on_event(event)
 
 
 class Ground(Widget):

@@ -37,7 +37,7 @@ def _must_be_read(options: Mapping[str, Any]) -> bool:
     return options.get("severity", "information") != "information" or (options.get("timeout") or 0) > _PASSING
 
 
-class Program(TypedApp[int]):
+class ScreenProgram(TypedApp[int]):
     """Returns the exit status: 0, or 128 and the number of the signal that ended it."""
 
     ALLOW_SELECT = False

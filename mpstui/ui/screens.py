@@ -137,6 +137,12 @@ class BarScreen(StyledScreen):
     def on_screen_suspend(self) -> None:
         self.keys.hush(True)
 
+    async def on_event(self, event: events.Event) -> None:
+        """A size that the terminal does not have is not followed: of two that were under way at once each layout sends
+        its own again, and they were followed by turns for ever."""
+        if not isinstance(event, events.Resize) or event.size == self.app.size:
+            await super().on_event(event)
+
     def on_resize(self, event: events.Resize) -> None:
         self._arrange()
         self.call_after_refresh(self._repaint)
