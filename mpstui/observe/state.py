@@ -282,6 +282,7 @@ class DaemonState:
         self.partitions = self.partitions_detail = None
         self.v3 = self.not_understood = None
         self.context_limit = None
+        self.ordinals = {}
         self.daemon_pid = self.quitting_since = self.session_since = None
 
     def start_failed(self, pid: int | None, time: float | None, uid: int | None, reason: str | None) -> None:

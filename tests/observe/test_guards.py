@@ -148,6 +148,14 @@ def test_ordinals_that_are_told_alone_are_shown() -> None:
     assert shot(node, "21:25:00")[1].ordinals == {"0": "GPU-c"}
 
 
+def test_a_daemon_that_starts_again_may_count_its_devices_otherwise() -> None:
+    """Until it is asked, no limit and no fault is one of the GPU that its predecessor called so."""
+    node = served()
+    node.fold_devices(PIPE, DeviceQuery((QueriedDevice(0, "0000:06:00.0", "GPU-c", "H100", ""),), {}))
+    node.watch(PIPE).state.reset(at("21:25:00"))
+    assert node.watch(PIPE).state.ordinals == {}
+
+
 @pytest.mark.parametrize(("asked", "status"), [("21:24:00", "FAULT"), ("21:24:58", "ACTIVE")])
 def test_an_answer_ends_a_fault_that_is_older_than_the_question_alone(asked: str, status: str) -> None:
     node = served()
