@@ -172,7 +172,7 @@ def test_a_daemon_counts_as_we_do_where_the_holder_of_its_lock_is_in_our_namespa
 def test_only_the_process_that_listens_is_ended_as_the_daemon(
     monkeypatch: pytest.MonkeyPatch, listener: int | None, daemon: bool | None, may_end: bool
 ) -> None:
-    says(monkeypatch, _listener=listener, _is_daemon_of=daemon)
+    says(monkeypatch, _listener=listener, is_daemon_of=daemon)
     assert (not_its_daemon(P, 480) is None) is may_end
 
 
@@ -202,7 +202,7 @@ def test_who_holds_the_lock(
     (tmp_path / "control_lock").touch()
     if names == 2:
         os.link(tmp_path / "control_lock", tmp_path / "second")
-    says(monkeypatch, _is_daemon_of=is_daemon)
+    says(monkeypatch, is_daemon_of=is_daemon)
     monkeypatch.setattr(fcntl, "fcntl", lambda *_: struct.pack("hhqqi4x", kind, 0, 0, 0, pid))
     assert lock_holder(tmp_path) == holder
 
