@@ -30,7 +30,7 @@ class Recorder(app_module.MpsTuiApp):
 
     done: int | None = None
     """Keys that are still carried out; None: all."""
-    begun: frozenset[Worker[Any]] = frozenset()
+    at_work: frozenset[Worker[Any]] = frozenset()
     """What was under way before the first key."""
     moment: tuple[bool, object] = False, None
     """Whether the last screen that was gone to is one of the past, and which moment it showed."""
@@ -116,7 +116,7 @@ class Recorder(app_module.MpsTuiApp):
             self.screen.query_one(f"#{part}").display = True
             self.screen.set_focus(self.screen.query_one(f"#{part}"))
             await self.settled()
-        before, self.begun = self.place(), frozenset(self.workers)
+        before, self.at_work = self.place(), frozenset(self.workers)
         self.moment = name.startswith("past"), self.holds()["time"]
         if key and (bound := self.screen.active_bindings.get(key)) is not None:
             await self.run_action(bound.binding.action, bound.node)
@@ -138,7 +138,7 @@ class Recorder(app_module.MpsTuiApp):
     async def rest(self) -> None:
         """All that the keys have set off is done, whoever waits for it: then where the next one goes is told."""
         own = get_current_worker()
-        while any(not each.is_finished and each is not own and each not in self.begun for each in self.workers):  # noqa: ASYNC110
+        while any(not each.is_finished and each is not own and each not in self.at_work for each in self.workers):  # noqa: ASYNC110
             await asyncio.sleep(0.001)
         painted = asyncio.Event()
         self.screen.call_after_refresh(painted.set)
