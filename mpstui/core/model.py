@@ -873,6 +873,8 @@ class Past(NamedTuple):
     """What is the matter with it, one sentence."""
     gap: tuple[float, float] | None = None
     """From when to when nothing was recorded, where that time is within: what is shown is of before."""
+    indices: Mapping[str, int | None] = EMPTY
+    """Before the devices were read: the index of each by UUID, as it was when they were."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -897,6 +899,12 @@ class Snapshot:
     """Whether launches are counted, window after window."""
     past: Past | None = None
     """None: it is of now."""
+
+    @property
+    def indices(self) -> Mapping[str, int | None]:
+        """NVML's index of each device, by UUID."""
+        known = {device.uuid: device.index for device in self.devices}
+        return known or (self.past.indices if self.past is not None else known)
 
     @property
     def asked_nvml(self) -> bool:

@@ -312,7 +312,6 @@ class Metrics(Collector):
                 self._thing(found, each.of, one, view, below, groups)
 
     def _count(self, found: _Families, shown: Snapshot, daemons: Sequence[Daemon]) -> None:
-        indices = {device.uuid: device.index for device in shown.devices}
         for kind, count in COUNTED.items():
             for daemon in daemons:
                 place = path_text(daemon.pipe_dir)
@@ -322,7 +321,7 @@ class Metrics(Collector):
                     found.add(count.name, count.help, labels, self._counts[kind, place, word], kind="counter")
         for (what, uuid, xid), number in list(self._counts.items()):
             if what == "xid":
-                labels = {**_device(uuid, indices), "xid": xid}
+                labels = {**_device(uuid, shown.indices), "xid": xid}
                 found.add("xids", "Xids that the driver reported.", labels, number, kind="counter")
 
     # Whose clients they are.

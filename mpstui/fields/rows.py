@@ -75,12 +75,11 @@ class View:
     @classmethod
     def of(cls, snapshot: Snapshot, daemon: Daemon | None = None, own: Mapping[ProcessKey, int] = EMPTY) -> View:
         """A snapshot, and one of its daemons."""
-        indices = {device.uuid: device.index for device in snapshot.devices}
         servers = daemon.servers if daemon is not None else ()
         faults = [server.fault for server in servers if server.fault]
         lost = frozenset(key for fault in faults for key in fault.affected)
         claimed = frozenset(key for fault in faults if not fault.confirmed for key in fault.affected)
-        return cls(snapshot, daemon, None, indices, lost, claimed, own)
+        return cls(snapshot, daemon, None, snapshot.indices, lost, claimed, own)
 
     @property
     def steady(self) -> tuple[object, ...]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple, TypeVar
 
-from mpstui.core.model import Snapshot
+from mpstui.core.model import EMPTY, Snapshot
 from mpstui.core.text import error_text
 from mpstui.core.trust import Speaker
 from mpstui.history.recording import Coder, Head, RecordingError, Tape, lines, member_at
@@ -23,6 +23,8 @@ _READ: Final = 5.0
 """Seconds from its beginning in which a recording has read its node, or has not."""
 
 
+_NAMED: Final = 60.0
+"""Seconds from its beginning in which the devices' indices are found that a moment before their reading lacks."""
 _MOST: Final = 200_000
 """Of what is read for one look: a member costs 1,000, and each line 1 and 1 more for each KiB. A full one of a
 recorder's costs 25,000, and a look reads one or two; a file of a stranger's may have members without end in which there
@@ -42,6 +44,8 @@ class ShownMoment(NamedTuple):
     snapshot: Snapshot
     before: tuple[Snapshot, ...] = ()
     """Some that came before it, oldest first."""
+    indices: Mapping[str, int | None] = EMPTY
+    """See ``Past.indices``."""
 
 
 class Player:
@@ -55,6 +59,7 @@ class Player:
         self._until: float | None = None
         self._cursor: _Cursor | None = None
         self._begun: dict[int, bool] = {}
+        self._indices: Mapping[str, int | None] | None = None
         self._rest: float = math.inf
         self._left = False
 
@@ -98,14 +103,21 @@ class Player:
 
     def _begin(self, first: float) -> float | None:
         asked = None
-        for when, shown, _ in self.moments(0) if self.tape.heads() else ():
-            if when > first + _READ:
-                break
-            if shown is not None and shown.looked and all(d.condition.cause != "unasked" for d in shown.daemons):
+        for when, shown in self._up_to(first + _READ):
+            if shown.looked and all(d.condition.cause != "unasked" for d in shown.daemons):
                 asked = when if asked is None else asked
                 if shown.devices:
                     return when
         return asked
+
+    def _up_to(self, last: float) -> Iterator[tuple[float, Snapshot]]:
+        """Each snapshot from its beginning to that time."""
+        for number in range(len(self.tape.heads())):
+            for when, shown, _ in self.moments(number):
+                if when > last:
+                    return
+                if shown is not None:
+                    yield when, shown
 
     def gap(self, time: float) -> tuple[float, float] | None:
         """From when to when nothing was recorded, where that time is between two pieces; None where it is in one."""
@@ -128,7 +140,14 @@ class Player:
 
     def at(self, time: float) -> ShownMoment | None:
         """What was known at that time; before the first moment: there. None where nothing is known yet."""
-        return self._look(lambda: self._at(time))
+        found = self._look(lambda: self._at(time))
+        first, _ = self.span
+        if found is None or found.snapshot.devices or found.time > first + _NAMED:
+            return found
+        if self._indices is None:
+            read = (shown.indices for _, shown in self._up_to(first + _NAMED) if shown.devices)
+            self._indices = self._look(lambda: next(read, None)) or EMPTY
+        return found._replace(indices=self._indices)
 
     def _at(self, time: float) -> ShownMoment | None:
         heads = self.tape.heads()

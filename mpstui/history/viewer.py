@@ -130,7 +130,7 @@ class Viewer:
         """The first moment, in whatever event loop."""
         player = self._open()
         moment = player.at(player.begin if self._playing else player.span[1])
-        return self._dated(moment.snapshot, moment.time, player) if moment is not None else Snapshot(0.0)
+        return self._dated(moment, moment.time, player) if moment is not None else Snapshot(0.0)
 
     async def start(self) -> None:
         """See Collector."""
@@ -299,13 +299,13 @@ class Viewer:
             self._player = Player(self._open_tape(), self._teller)
         return self._player
 
-    def _dated(self, snapshot: Snapshot, at: float, player: Player) -> Snapshot:
+    def _dated(self, moment: ShownMoment, at: float, player: Player) -> Snapshot:
         first, last = player.span
         gap = player.gap(at) if self._what == "REPLAY" else None
         nothing = f"Nothing was recorded from {_told(gap[0], gap)} to {_told(gap[1], gap)}." if gap else None
         note = " ".join(filter(None, (nothing, player.trouble, self._trouble()))) or None
-        past = Past(self._what, at, first, last, self._playing, self._speed, WHY[self._what], note, gap)
-        return replace(self._told(snapshot), past=past)
+        past = Past(self._what, at, first, last, self._playing, self._speed, WHY[self._what], note, gap, moment.indices)
+        return replace(self._told(moment.snapshot), past=past)
 
     def _told(self, snapshot: Snapshot) -> Snapshot:
         """What is to be done is to be done there."""
@@ -316,7 +316,7 @@ class Viewer:
     def _emit(self) -> None:
         if self._moment is None or self._at is None or self._player is None:
             return
-        self._tell(self._dated(self._moment.snapshot, self._at, self._player))
+        self._tell(self._dated(self._moment, self._at, self._player))
 
     def _tell(self, shown: Snapshot) -> None:
         self._shown = shown

@@ -289,7 +289,7 @@ class Overview(WithPast, WithTrouble, Ground):
         """The node's problems, and how this daemon is watched where that is slower than it could be."""
         if self._snapshot is None:
             return []
-        indices = {device.uuid: device.index for device in self._snapshot.devices}
+        indices = self._snapshot.indices
         problems = [
             replace(
                 each,

@@ -18,7 +18,7 @@ import pytest
 from mpstui import api
 from mpstui.commands import CommandTarget, RefusedError, fill
 from mpstui.config import CommandSpec
-from mpstui.core.model import Event, Past, Snapshot, Suspect
+from mpstui.core.model import Device, Event, Past, Snapshot, Suspect
 from mpstui.core.trust import ANYBODY, Speaker
 from mpstui.history import player
 from mpstui.history.files import LogFile
@@ -26,11 +26,12 @@ from mpstui.history.log_recording import LogTape
 from mpstui.history.player import Player, ShownMoment
 from mpstui.history.postmortem import state_at
 from mpstui.history.reader import LogHistory
-from mpstui.history.recording import FileSink, FileTape, MemoryTape, RecordingError, lines
+from mpstui.history.recording import FileSink, FileTape, MemoryTape, Recorder, RecordingError, lines
 from mpstui.history.times import time_within
 from mpstui.history.viewer import LiveViewer, Viewer, of_file, of_logs
 from mpstui.observe.discovery import Place
 from mpstui.observe.reducer import NodeState
+from mpstui.observe.sources import NvmlSample
 from mpstui.operations.registry import ON_OVERVIEW, OPERATIONS
 from mpstui.operations.runner import OperationRunner
 from mpstui.operations.types import ExitStatus, Request
@@ -213,6 +214,37 @@ def test_a_recording_begins_with_what_is_to_be_seen() -> None:
     assert (shown.looked, len(shown.devices), [each.health for each in shown.daemons]) == (True, 4, ["ok"])
     assert 0 < shown.past.at - shown.past.first < 3
     assert Player(MemoryTape(1, 1.0)).begin == 0.0
+
+
+@pytest.mark.parametrize("many", [1, 1000], ids=["in parts", "in one"])
+def test_before_the_devices_are_read_they_have_the_numbers_that_they_have_then(many: int) -> None:
+    """Seen at the first moment of a replay: UUIDs, which were GPU 0 and 1 a second later."""
+    tape, now = MemoryTape(1 << 30, 1e9), [0.0]
+    node = NodeState("gpu-07", euid=0)
+    node.listener = recorder = Recorder(tape, lambda: now[0], many=many, span=1e9)
+    node.set_places(())
+    for when, devices in ((1.0, ()), (2.0, ()), (3.0, (Device("GPU-b", index=1),)), (70.0, ())):
+        now[0] = when
+        if when > 2:
+            node.set_sample(NvmlSample(when, devices=devices))
+        node.snapshot(when)
+    recorder.end()
+    player = Player(tape)
+    assert player.begin == 3.0
+
+    async def look() -> list[Snapshot]:
+        viewer = Viewer("REPLAY", lambda: tape, speed=0.0)
+        await viewer.start()
+        found = []
+        for when in (1.0, 3.0, 70.0):
+            await viewer.jump(f"@{when}")
+            found.append(viewer.snapshot)
+        await viewer.stop()
+        return found
+
+    shown = asyncio.run(look())
+    numbered = {"GPU-b": 1}
+    assert [(len(each.devices), each.indices) for each in shown] == [(0, numbered), (1, numbered), (0, {})]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root alone gives a file to another user")

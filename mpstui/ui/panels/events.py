@@ -43,7 +43,7 @@ class EventsPanel(TablePanel[Event]):
         clients = daemon.clients() if daemon is not None else ()
         told = (each for each in clients if each.user and (unnamed is None or each.pid in unnamed))
         users = {each.pid: owner(each.user, each.uid) for each in told}
-        indices = {**self.view.indices, **{device.uuid: device.index for device in snapshot.devices}}
+        indices = {**self.view.indices, **snapshot.indices}
         if (users, indices) == (self.view.users, self.view.indices):
             return False
         self.view = View(users=users, indices=indices)

@@ -73,7 +73,7 @@ class GraphPanel(Panel[GraphNode]):
         self._hit: frozenset[str] = frozenset()
 
     def take(self, daemon: Daemon | None, snapshot: Snapshot) -> None:
-        self._indices = {device.uuid: device.index for device in snapshot.devices}
+        self._indices = snapshot.indices
         rows = nodes_of(daemon) if daemon else []
         used = {uuid for row in rows for uuid in row.client.device_uuids}
         serves = set(daemon.ordinals.values()) if daemon else set()
@@ -222,12 +222,11 @@ class BlastScreen(ListScreen):
             return "What if", [Para("There is no client that could fault.", "dim")]
         hit = {client.key, *(other.key for other in radius.lost)}
         self.graph.mark(frozenset(hit), radius.devices)
-        indices = {device.uuid: device.index for device in snapshot.devices}
         server = server_of(daemon, client.key)
         out = [Para(client_line(client), "bold"), Para()]
         if (whose := daemon.claimant(os.geteuid())) is not None:
             out += [Para(f"So {whose}'s daemon says. That is the word of that user alone.", "warn", "▲"), Para()]
-        out += _lost(client, radius.lost, radius.devices, indices)
+        out += _lost(client, radius.lost, radius.devices, snapshot.indices)
         if radius.unhurt:
             out += [
                 Para(

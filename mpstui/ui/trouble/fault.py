@@ -254,9 +254,8 @@ class FaultScreen(ListScreen):
         worth = ": with busy neighbours it often names the wrong one" if fault.named else ": whose it was is not known"
         yield Para(f"{named}{worth}.", "text", "·")
         yield Para(report.caveat, "warn" if fault.ended_nearby else "dim", "▲" if fault.ended_nearby else "·")
-        indices = {device.uuid: device.index for device in snapshot.devices}
         for xid in report.xids:
-            yield Para(f"The driver said: {with_indices(xid.detail, indices)}.", "text", "·")
+            yield Para(f"The driver said: {with_indices(xid.detail, snapshot.indices)}.", "text", "·")
         yield Para(f"{self.k('suspects', 'B')} compares it with earlier faults: who was there each time.", "text", "·")
         if fault.affected and fault.confirmed:
             pids = listed(key.pid for key in fault.affected)

@@ -311,8 +311,7 @@ def _since(since: float | None, snapshot: Snapshot) -> str:
 
 
 def _outside(process: OutsideClient, snapshot: Snapshot) -> list[Para]:
-    indices = {device.uuid: device.index for device in snapshot.devices}
-    gpus = ", ".join(gpu_in_text(uuid, indices) for uuid in process.device_uuids)
+    gpus = ", ".join(gpu_in_text(uuid, snapshot.indices) for uuid in process.device_uuids)
     started = "" if process.start_time is None else f", for {format_age(snapshot.time - process.start_time)}"
     return [
         Para(f"On {gpus or f'GPU {UNKNOWN}'}, {format_size(process.gpu_memory)}{started}.", "text", "·"),
