@@ -17,14 +17,16 @@ from mpstui.core.late import dataclass
 from mpstui.core.model import Client, ProcessKey, Server, Snapshot
 from mpstui.core.text import UNKNOWN, format_age, listed, owner, plural
 from mpstui.core.trust import to_its_owner
+from mpstui.fields import INTEGER, TEXT, Column, Field, Thing, View
 from mpstui.operations.registry import operation
 from mpstui.operations.rescue import targets
 from mpstui.ui.bars import KeyHint, unless
 from mpstui.ui.box import BAR, Para
 from mpstui.ui.contract import Runner
 from mpstui.ui.keys import own_binding
-from mpstui.ui.lines import Line, fit
+from mpstui.ui.lines import Line
 from mpstui.ui.panel import Panel
+from mpstui.ui.panels.table import TablePanel
 from mpstui.ui.screens import ListScreen
 from mpstui.ui.trouble.alert import named_by_log, recovery, recovery_text
 from mpstui.ui.typeahead import opens
@@ -41,6 +43,10 @@ _STATE: Final[dict[State, tuple[str, str]]] = {
 }
 _ORDER: Final[tuple[State, ...]] = tuple(_STATE)
 _END: Final = "end_lost_clients"
+_NAMED: Final = "◀ named, not proof"
+_NAMED_SHORT: Final = "◀ named?"
+_NAMED_ROOM: Final = 30
+"""Cells from which that is said before a command as a whole."""
 _NOBODY: Final = "there is nobody to end"
 _ONE_NOTE: Final = "there is no other note"
 
@@ -80,10 +86,47 @@ def victims_of(seen: Iterable[Victim], reports: Sequence[FaultReport], there: Co
     return sorted(now.values(), key=lambda victim: (_ORDER.index(victim.state), victim.key.pid))
 
 
-class VictimsPanel(Panel[Victim]):
+def _style(victim: Victim, there: str) -> str:
+    return "dim" if victim.state in {"gone", "unknown"} else there
+
+
+def _command_cell(victim: Victim, view: View, cells: int) -> Line:
+    named = _NAMED if cells >= _NAMED_ROOM else _NAMED_SHORT
+    command = (victim.client.command if victim.client else None) or UNKNOWN
+    return (*(((f"{named}  ", "warn"),) if victim.named else ()), (command, _style(victim, "text")))
+
+
+VICTIM: Final[Thing[Victim]] = Thing(
+    "victim",
+    "A client of a server that had a fault.",
+    (
+        Field(
+            "pid", "PID", INTEGER, lambda c, v: c.key.pid,
+            column=Column(10, 9, 100, cell=lambda c, v, cells: ((str(c.key.pid), _style(c, "bold")),)),
+        ),
+        Field(
+            "user", "user", TEXT, lambda c, v: owner(c.client.user, c.client.uid) if c.client else None,
+            column=Column(20, 11, 60, style="user"),
+        ),
+        Field(
+            "state", "state", TEXT, lambda c, v: _STATE[c.state][0],
+            column=Column(30, 16, 90, cell=lambda c, v, cells: (_STATE[c.state],)),
+        ),
+        Field(
+            "command", "command", TEXT, lambda c, v: c.client.command if c.client else None,
+            column=Column(40, 10, 80, cell=_command_cell),
+        ),
+    ),
+)  # fmt: skip
+
+
+class VictimsPanel(TablePanel[Victim]):
     """Who has to end comes first."""
 
     KIND: ClassVar[str] = "client"
+    THING: ClassVar[Thing[Victim]] = VICTIM
+    STRETCH: ClassVar[bool] = True
+    GUTTER: ClassVar[int] = 3
     untold = False
     """A server is in FAULT, and no log tells whom it hit."""
 
@@ -96,26 +139,6 @@ class VictimsPanel(Panel[Victim]):
 
     def empty(self) -> str:
         return "not known: no log tells whom the fault hit" if self.untold else "no client of a server in FAULT"
-
-    def head(self, width: int) -> Line | None:
-        return (("   PID      USER       STATE           COMMAND", "head"),)
-
-    def row_lines(self, row: Victim, width: int) -> list[Line]:
-        word, style = _STATE[row.state]
-        client = row.client
-        user = owner(client.user, client.uid) if client else UNKNOWN
-        named = ("◀ named, not proof  ", "warn") if row.named else ("", "text")
-        gone = "dim" if row.state in {"gone", "unknown"} else "text"
-        return [
-            (
-                ("   ", "text"),
-                (fit(str(row.key.pid), 9), "dim" if gone == "dim" else "bold"),
-                (fit(user, 10) + " ", "user"),
-                (fit(word, 16), style),
-                named,
-                ((client.command if client else None) or UNKNOWN, gone),
-            )
-        ]
 
 
 class FaultScreen(ListScreen):

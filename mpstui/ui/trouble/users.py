@@ -17,13 +17,15 @@ from mpstui.core.model import Daemon, LostClient, OutsideClient, PendingClient, 
 from mpstui.core.text import UNKNOWN, format_age, format_size, owner, plural
 from mpstui.core.trust import to_its_owner
 from mpstui.doctor.why import Diagnosis
+from mpstui.fields import INTEGER, TEXT, TIME, Column, Field, Thing, View
 from mpstui.operations.registry import operation
 from mpstui.ui.bars import KeyHint, unless
 from mpstui.ui.box import Para
 from mpstui.ui.contract import Runner
 from mpstui.ui.keys import own_binding
-from mpstui.ui.lines import Line, fit
+from mpstui.ui.lines import Line
 from mpstui.ui.panel import Panel
+from mpstui.ui.panels.table import TablePanel
 from mpstui.ui.screens import ListScreen
 from mpstui.ui.trouble.contract import TroubleBackend
 from mpstui.ui.typeahead import opens
@@ -63,19 +65,50 @@ _NONE_WAITS: Final = "no client waits for a server"
 _NOT_TOLD: Final = f"{UNKNOWN} not known yet"
 
 
-class CasesPanel(Panel[Case]):
+def _state_cell(case: Case, view: View, cells: int) -> Line:
+    word, style = _WORD[type(case.process).__name__]
+    return ((word, style) if case.claimant is None else (f"? {word[2:]}", "dim"),)
+
+
+def _begun(case: Case, view: View) -> float | None:
+    process = case.process
+    return process.start_time if isinstance(process, OutsideClient) else process.since
+
+
+CASE: Final[Thing[Case]] = Thing(
+    "case",
+    "A process that does not get what it should.",
+    (
+        Field("pid", "PID", INTEGER, lambda c, v: c.process.pid, column=Column(10, 9, 100, style="bold")),
+        Field(
+            "user", "user", TEXT, lambda c, v: owner(c.process.user, c.process.uid),
+            column=Column(20, 11, 60, style="user"),
+        ),
+        Field(
+            "state", "state", TEXT, lambda c, v: _WORD[type(c.process).__name__][0],
+            column=Column(30, 14, 90, cell=_state_cell),
+        ),
+        Field(
+            "since", "since", TIME, _begun,
+            column=Column(40, 7, 50, cell=lambda c, v, cells: ((v.age(_begun(c, v)), "text"),)),
+        ),
+        Field("command", "command", TEXT, lambda c, v: c.process.command, column=Column(50, 10, 80, style="text")),
+    ),
+)  # fmt: skip
+
+
+class CasesPanel(TablePanel[Case]):
     """One line for a process."""
 
     KIND: ClassVar[str] = "client"
+    THING: ClassVar[Thing[Case]] = CASE
+    STRETCH: ClassVar[bool] = True
+    GUTTER: ClassVar[int] = 3
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._now, self._none = 0.0, _NONE
-
-    def take(self, cases: list[Case], now: float, none: str) -> None:
-        """``none`` is said where there are no cases."""
-        self._now, self._none = now, none
-        self.set_rows(cases)
+        self.none = _NONE
+        """What is said where there are no cases."""
 
     def key(self, row: Case) -> tuple[str, ProcessKey | int]:
         process = row.process
@@ -86,28 +119,7 @@ class CasesPanel(Panel[Case]):
         return (("Not served by MPS", "title"), (f" · {plural(len(self.rows), 'process')}", "dim"))
 
     def empty(self) -> str:
-        return self._none
-
-    def head(self, width: int) -> Line | None:
-        return (("   PID      USER       STATE         SINCE  COMMAND", "head"),)
-
-    def row_lines(self, row: Case, width: int) -> list[Line]:
-        process = row.process
-        word, style = _WORD[type(process).__name__]
-        if row.claimant is not None:
-            word, style = f"? {word[2:]}", "dim"
-        since = process.start_time if isinstance(process, OutsideClient) else process.since
-        age = None if since is None else self._now - since
-        return [
-            (
-                ("   ", "text"),
-                (fit(str(process.pid or UNKNOWN), 9), "bold"),
-                (fit(owner(process.user, process.uid), 10) + " ", "user"),
-                (fit(word, 14), style),
-                (fit(format_age(age), 7), "text"),
-                (process.command or UNKNOWN, "text"),
-            )
-        ]
+        return self.none
 
 
 class UsersScreen(ListScreen):
@@ -138,8 +150,9 @@ class UsersScreen(ListScreen):
     def fill(self, snapshot: Snapshot) -> None:
         daemon = self.daemon
         none = _NONE_WAITS if not snapshot.devices or (daemon is not None and daemon.by_logs) else _NONE
-        none = none if _told(snapshot, daemon) else _NOT_TOLD
-        self.panel.take(cases_of(snapshot, daemon), snapshot.time, none)
+        self.panel.none = none if _told(snapshot, daemon) else _NOT_TOLD
+        self.panel.view = View.of(snapshot, daemon)
+        self.panel.set_rows(cases_of(snapshot, daemon))
 
     def _ahead(self) -> tuple[ProcessKey, ...]:
         """The clients that the process under the cursor waits for."""
