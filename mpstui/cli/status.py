@@ -234,7 +234,7 @@ def _print_chosen(snapshot: Snapshot, console: Console, chosen: Chosen) -> None:
 
 
 def _headline(daemon: Daemon) -> str:
-    claimed = daemon.fault_word and daemon.claimant(os.geteuid()) is not None
+    claimed = daemon.fault_word and not daemon.cut_off and daemon.claimant(os.geteuid()) is not None
     parts = [path_text(daemon.pipe_dir), FAULT_CLAIMED[0] if claimed else daemon.state_word]
     if daemon.pid:
         there = "" if daemon.pid_there is None else f" ({daemon.pid_there} in its own PID namespace)"

@@ -35,6 +35,7 @@ BY_LOG = ("● ok by its log", "good")
 NO_WORD = ("— not known by its log", "dim")
 UNREAD = ("▲ UNREAD", "warn")
 UNSPOKEN = ("▲ READ-ONLY", "warn")
+CUT_OFF = ("✕ CUT OFF", "bad")
 SERVES_NOBODY = ("✕ NO SERVER STARTS", "bad")
 FAULT = ("✕ FAULT", "bad")
 FAULT_BY_LOG = ("▲ FAULT?", "warn")
@@ -62,6 +63,8 @@ def no_daemon(snapshot: Snapshot | None) -> str:
 def health_word(daemon: Daemon, *, claimant: str | None = None) -> tuple[str, str]:
     """The mark and word of its health, and their style. With a server in FAULT a daemon that answers is not well.
     ``claimant``: the other user whose word alone that is."""
+    if daemon.cut_off:
+        return CUT_OFF
     if daemon.fault_word and claimant is not None:
         return FAULT_CLAIMED
     if daemon.fault_word:

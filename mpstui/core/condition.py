@@ -133,6 +133,13 @@ def terminated_twice(client: ProcessKey, since: float | None, moment: Moment) ->
     return replace(found, since=since, ends=(client,), frees="unblock")
 
 
+def cut_off(found: Condition, by: str) -> Condition:
+    """The same of a daemon whose sockets are not, or not all, its own; ``by``: what is in their place, one clause."""
+    known = found.detail or ""
+    told = known if by in known or found.health not in {"ok", "unknown"} else "; ".join(filter(None, (by, known)))
+    return replace(found, cut_off=True, detail=told)
+
+
 def as_claimed(found: Condition) -> Condition:
     """The same where the daemon's word is not enough to end a process, or nothing proves that it is the one that the
     daemon's log accuses: no remedy asks for the end of a process on a log's word."""

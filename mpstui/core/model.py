@@ -385,6 +385,9 @@ class Condition:
     """What goes on all the same."""
     answered_at: float | None = None
     """From when what is shown of its servers and clients is; None where it answers, or never has."""
+    cut_off: bool = False
+    """Whether what is in the place of its sockets is another user's, or one is not there, for who looks: it may answer
+    root, and yet no program is sure to reach it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -590,6 +593,11 @@ class Daemon:
         return self.not_understood
 
     @property
+    def cut_off(self) -> bool:
+        """Whether that is what is said of how it is: ``Condition.cut_off``, where nothing else explains it."""
+        return self.condition.cut_off and not self.explained
+
+    @property
     def fault_word(self) -> str:
         """``FAULT`` where it answers and a server of it is in FAULT, ``FAULT?`` where that is its log's word alone;
         else empty."""
@@ -599,8 +607,10 @@ class Daemon:
 
     @property
     def state_word(self) -> str:
-        """Its health in words for text; a daemon that is not to be asked, serves nobody, has a server in FAULT or is
+        """Its health in words for text; a daemon that is cut off, not to be asked, serves nobody, has a server in FAULT or is
         known by its logs alone is not merely ``ok``."""
+        if self.cut_off:
+            return "cut off"
         if self.condition.cause == "unasked":
             return "not known by its log" if self.by_logs else "not asked yet"
         if self.fault_word:

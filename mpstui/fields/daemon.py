@@ -386,11 +386,11 @@ HEALTH_STYLE: Final[Mapping[str, str]] = {"ok": "good", "held": "warn", "stale":
 
 
 def _health_facts(daemon: Daemon, view: View) -> Iterable[Fact]:
-    if daemon.fault_word and (whose := daemon.claimant(os.geteuid())) is not None:
+    if not daemon.cut_off and daemon.fault_word and (whose := daemon.claimant(os.geteuid())) is not None:
         yield Fact("health", _claimed(daemon.fault_word.removesuffix("?"), whose), "dim")
         return
     detail = f": {daemon.health_detail}" if daemon.health_detail else ""
-    style = "bad" if daemon.serves_nobody else HEALTH_STYLE.get(daemon.health, "bad")
+    style = "bad" if daemon.cut_off or daemon.serves_nobody else HEALTH_STYLE.get(daemon.health, "bad")
     yield Fact("health", f"{daemon.state_word}{detail}", f"{style} bold")
 
 

@@ -503,7 +503,7 @@ def _of_lies(daemon: Daemon) -> Iterable[Problem]:
 
 def _of_usurper(daemon: Daemon, euid: int) -> Iterable[Problem]:
     """Seen here, and nobody's word: whoever may change the directory takes the daemon's place, or shuts it off."""
-    if daemon.usurped(euid):
+    if daemon.condition.cut_off:
         seen = daemon.usurpation("here")
         whose = daemon.claimant(euid)
         means = "no program is sure to become its client" if whose is None else f"what answers is the word of {whose}"

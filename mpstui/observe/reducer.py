@@ -17,7 +17,7 @@ from mpstui.control.partitions import whole_uuids
 from mpstui.control.protocol import lacking
 from mpstui.control.wire import STARTING, DeviceQuery, LimitReading, Membership
 from mpstui.core.codec import NOT_KEPT
-from mpstui.core.condition import as_claimed
+from mpstui.core.condition import as_claimed, cut_off
 from mpstui.core.late import dataclass
 from mpstui.core.limits import by_ordinal, counted, effective, in_doubt, inherited_memory
 from mpstui.core.model import (
@@ -38,7 +38,7 @@ from mpstui.core.model import (
     Source,
 )
 from mpstui.core.partition import SmShare, sm_share
-from mpstui.core.trust import ANOTHER_NAMESPACE, NOT_PROVED, Speaker, same_namespace, whose_word
+from mpstui.core.trust import ANOTHER_NAMESPACE, NOT_PROVED, Speaker, cut_off_by, same_namespace, whose_word
 from mpstui.core.v3 import DEFAULT, V3Node
 from mpstui.core.xid import Xid
 from mpstui.observe.discovery import Place
@@ -1109,6 +1109,8 @@ def _as_claimed(daemon: Daemon, euid: int) -> Daemon:
         server.fault is not None and server.fault.confirmed for server in daemon.servers
     ):
         daemon = replace(daemon, servers=tuple(_fault_as_claimed(server, daemon) for server in daemon.servers))
+    if daemon.usurped(euid):
+        daemon = replace(daemon, condition=cut_off(daemon.condition, cut_off_by(daemon)))
     found, accused = daemon.condition, list[Client | SessionHolder | None]()
     if daemon.blocked_by is not None:
         accused = [daemon.find_client(daemon.blocked_by)]

@@ -112,9 +112,10 @@ def _arrange(left: Line, facts: list[Line], right: dict[str, Line], width: int) 
 
 
 def brief_state(state: str) -> str:
-    """A state's mark and one word: ``✕ FAULT``, ``— unknown``."""
-    mark, word, *_ = state.split()
-    return f"{UNKNOWN} unknown" if mark == UNKNOWN else f"{mark} {word}{' SERVER' * (word == 'NO')}"
+    """A state's mark and one word, or two in capitals: ``✕ FAULT``, ``✕ CUT OFF``, ``— unknown``."""
+    mark, word, *more = state.split()
+    beside = "".join(f" {each}" for each in more[:1] if each.isupper())
+    return f"{UNKNOWN} unknown" if mark == UNKNOWN else f"{mark} {word}{beside}"
 
 
 class DaemonTabs(LineWidget):

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from mpstui.cli.status import exit_status, to_json
+from mpstui.cli.status import _headline, exit_status, to_json
 from mpstui.control.answer import Answer, Outcome
 from mpstui.core.cells import health_word
 from mpstui.core.model import ProcessKey
+from mpstui.core.trust import ANYBODY, Speaker
 from mpstui.export.metrics import Metrics
+from mpstui.fields import DAEMON as DAEMON_FIELDS
+from mpstui.fields import View
 from mpstui.fleet import from_status
 from mpstui.observe.reducer import NodeState, Watching
 from mpstui.observe.sources import NvmlSample
@@ -88,6 +91,37 @@ def test_contexts_and_servers_of_a_daemon_that_has_told_nothing_are_not_none_but
     snapshot = node.snapshot(2.0)
     assert snapshot.devices[0].contexts == contexts
     assert snapshot.daemons[0].servers_known == (outcome is Outcome.OK)
+
+
+@pytest.mark.parametrize(
+    ("by", "outcome", "health"),
+    [
+        (None, Outcome.OK, "ok"),
+        (2001, Outcome.OK, "ok"),
+        (ANYBODY, Outcome.OK, "ok"),
+        (2001, None, "unknown"),
+        (2001, Outcome.HELD, "held"),
+    ],
+)
+def test_a_daemon_with_another_users_sockets_is_cut_off_in_every_word(by, outcome, health) -> None:
+    """Root's command reaches it where one socket is still root's: “● ok” stood beside the red problem."""
+    node = NodeState(euid=0)
+    speaker = (
+        Speaker(0, "root's daemon") if by is None else Speaker(None, "its sockets are not its own", (), by, (0, by))
+    )
+    node.set_places([running()._replace(uid=0, speaker=speaker)])
+    if outcome is not None:
+        node.set_probe(PIPE, Answer("get_server_list", outcome), 1.0)
+    snapshot = node.snapshot(2.0)
+    daemon = snapshot.daemons[0]
+    told = any(problem.code == "daemon_usurped" for problem in snapshot.problems)
+    words = {"ok": ("● ok", "ok"), "held": ("◆ HELD", "held")}
+    cut = by is not None and outcome is not Outcome.HELD
+    assert (daemon.health, told) == (health, by is not None)
+    assert (health_word(daemon)[0], daemon.state_word) == (("✕ CUT OFF", "cut off") if cut else words[health])
+    (row,) = DAEMON_FIELDS["health"].detail.facts(daemon, View.of(snapshot, daemon))
+    assert (row.text.startswith("cut off: its sockets"), row.style == "bad bold") == (cut, cut)
+    assert ("cut off" in _headline(daemon)) is cut
 
 
 @pytest.mark.parametrize("before", [None, Outcome.NO_BINARY, Outcome.UNREADABLE, Outcome.BUSY])

@@ -11,6 +11,7 @@ from rich.cells import cell_len
 
 from mpstui.core import condition
 from mpstui.core.cells import (
+    CUT_OFF,
     FAULT,
     FAULT_BY_LOG,
     HEALTH,
@@ -360,9 +361,9 @@ def test_which_tab_is_in_front_and_each_state_are_to_be_read_without_colour() ->
     tabs._past = Past("REPLAY", 2.0, 0.0, 9.0, False, 1.0, "", gap=(1.0, 3.0))
     assert "— not recorded /tmp/long/other" in told(120)
     assert "▸ — unknown …g/other" in told(40)
-    states = (*(word for word, _ in (*HEALTH.values(), FAULT, FAULT_BY_LOG)), NO_WORD[0], SERVES_NOBODY[0])
+    states = (*(word for word, _ in (*HEALTH.values(), FAULT, FAULT_BY_LOG)), NO_WORD[0], SERVES_NOBODY[0], CUT_OFF[0])
     assert [brief_state(state)[2:] for state in states] == [
-        *("ok", "HELD", "BLOCKED", "STALE", "ABSENT", "looking", "FAULT", "FAULT?", "unknown", "NO SERVER")
+        *("ok", "HELD", "BLOCKED", "STALE", "ABSENT", "looking", "FAULT", "FAULT?", "unknown", "NO SERVER", "CUT OFF")
     ]
 
 

@@ -106,6 +106,7 @@ GLOSSARY = (
     DetailRow("held", "Somebody keeps a control session open. The daemon answers nobody else."),
     DetailRow("blocked", "The daemon answers nobody. Its clients keep running."),
     DetailRow("stale", "The files of a daemon that has ended."),
+    DetailRow("cut off", "A daemon's socket is missing or another user's: programs may not reach the daemon."),
 )
 FILTER = tuple(DetailRow(text, meaning, label_style="bold") for text, meaning in CLIENT_TERMS)
 
