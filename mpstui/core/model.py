@@ -607,8 +607,8 @@ class Daemon:
 
     @property
     def state_word(self) -> str:
-        """Its health in words for text; a daemon that is cut off, not to be asked, serves nobody, has a server in FAULT or is
-        known by its logs alone is not merely ``ok``."""
+        """Its health in words for text; a daemon that is cut off, not to be asked, serves nobody, has a server in FAULT
+        or is known by its logs alone is not merely ``ok``."""
         if self.cut_off:
             return "cut off"
         if self.condition.cause == "unasked":
