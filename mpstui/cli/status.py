@@ -169,7 +169,7 @@ def _gain_lines(snapshot: Snapshot) -> list[str]:
     """Whether each device would gain from MPS; those without enough work to tell share a line."""
     lines, idle = [], []
     for device in snapshot.devices:
-        found, name = gain_of(device, snapshot), f"GPU {device.uuid if device.index is None else device.index}"
+        found, name = gain_of(device, snapshot), device.called
         if found.at_work:
             word = "not known" if found.would is None else "yes" if found.would else "little"
             remedy = f"  → {found.remedy}" if found.remedy else ""

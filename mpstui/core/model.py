@@ -760,6 +760,11 @@ class Device:
     all."""
 
     @property
+    def called(self) -> str:
+        """``GPU 0``; its UUID where NVML gives it no index."""
+        return self.uuid if self.index is None else f"GPU {self.index}"
+
+    @property
     def contexts_left(self) -> int | None:
         """None where it is not known: beside contexts of other daemons, too."""
         if self.contexts is None or self.context_limit is None or self.context_daemons > 1:

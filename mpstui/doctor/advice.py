@@ -12,7 +12,7 @@ from mpstui.core.gain import gain_of
 from mpstui.core.model import Daemon, Device
 from mpstui.core.suspects import rank
 from mpstui.core.text import client_pids, plural, printable
-from mpstui.doctor.types import Facts, Finding, Verdict, subject_of
+from mpstui.doctor.types import Facts, Finding, Verdict
 
 _LEAST: Final = (3, 5)
 _VOLTA: Final = (7, 0)
@@ -33,7 +33,7 @@ REPEATED: Final = 2
 def architecture(facts: Facts) -> Iterator[Finding]:
     """What the GPUs' age allows: no server before 3.5, another MPS before Volta, and not both in one server."""
     for device in facts.snapshot.devices:
-        found, subject = device.compute_capability, subject_of(device)
+        found, subject = device.compute_capability, device.called
         if found is None:
             yield Finding("architecture", "unknown", subject, "NVML does not tell its compute capability")
             continue
@@ -60,7 +60,7 @@ def _mixed(daemon: Daemon, devices: Sequence[Device]) -> Iterator[Finding]:
     here = [d for d in devices if d.compute_capability is not None and (not seen or d.uuid in seen)]
     old = [d for d in here if d.compute_capability is not None and d.compute_capability < _VOLTA]
     if old and len(old) < len(here):
-        names = ", ".join(subject_of(device) for device in old)
+        names = ", ".join(device.called for device in old)
         text = f"its server leaves out {names}, from before Volta, since it sees newer ones too"
         remedy = "Start a daemon of its own for the older GPUs: mpstui daemon start --device."
         yield Finding("architecture", "warning", f"daemon {daemon.pid}", text, remedy)
@@ -136,4 +136,4 @@ def gain(facts: Facts) -> Iterator[Finding]:
         found = gain_of(device, facts.snapshot)
         known = found.would is not None or (device.gpu_utilization is not None and not found.at_work)
         verdict: Verdict = "warning" if found.remedy else "ok" if known else "unknown"
-        yield Finding("gain", verdict, subject_of(device), found.text, found.remedy)
+        yield Finding("gain", verdict, device.called, found.text, found.remedy)

@@ -11,7 +11,7 @@ from mpstui.control.drivers import driver_of, number_of
 from mpstui.core.model import Daemon
 from mpstui.core.text import format_size, owner, path_text, plural
 from mpstui.core.trust import NOBODY
-from mpstui.doctor.types import SHM, DirectoryFacts, Facts, Finding, Stray, subject_of
+from mpstui.doctor.types import SHM, DirectoryFacts, Facts, Finding, Stray
 from mpstui.observe.discovery import PATH_LIMIT
 from mpstui.system.trusted import REMEDY
 
@@ -263,7 +263,7 @@ def _stray(stray: Stray) -> Finding:
 def compute_mode(facts: Facts) -> Iterator[Finding]:
     """EXCLUSIVE_PROCESS lets nobody compute past MPS. Only told, never set."""
     for device in facts.snapshot.devices:
-        mode, subject = device.compute_mode, subject_of(device)
+        mode, subject = device.compute_mode, device.called
         if mode is None:
             yield Finding("compute_mode", "unknown", subject, "NVML does not tell its compute mode")
         elif mode == "Prohibited":
@@ -293,7 +293,7 @@ def meters(facts: Facts) -> Iterator[Finding]:
             remedy = "Install DCGM's dcgmi as root, or take dcgm out of the configuration."
         else:
             text += " until DCGM tells it, which is asked in the background (dcgm = true)"
-        yield Finding("meters", "warning" if facts.dcgm else "ok", subject_of(device), text, remedy)
+        yield Finding("meters", "warning" if facts.dcgm else "ok", device.called, text, remedy)
 
 
 def activity(facts: Facts) -> Iterator[Finding]:
@@ -314,7 +314,7 @@ def activity(facts: Facts) -> Iterator[Finding]:
 def persistence(facts: Facts) -> Iterator[Finding]:
     """Without it the driver unloads when the last process ends, and the next start takes seconds."""
     for device in facts.snapshot.devices:
-        subject = subject_of(device)
+        subject = device.called
         if device.persistence is None:
             yield Finding("persistence", "unknown", subject, "NVML does not tell its persistence mode")
         elif device.persistence:
@@ -328,11 +328,11 @@ def mig(facts: Facts) -> Iterator[Finding]:
     """A daemon sees one MIG instance at most."""
     for device in facts.snapshot.devices:
         if device.mig is None:
-            yield Finding("mig", "unknown", subject_of(device), "NVML does not tell whether it is divided (MIG)")
+            yield Finding("mig", "unknown", device.called, "NVML does not tell whether it is divided (MIG)")
         elif device.mig:
             text = "it is divided (MIG): a daemon serves the one instance that its CUDA_VISIBLE_DEVICES names"
             yield Finding(
-                "mig", "warning", subject_of(device), text, "Run one daemon for each instance, each in its directory."
+                "mig", "warning", device.called, text, "Run one daemon for each instance, each in its directory."
             )
         else:
-            yield Finding("mig", "ok", subject_of(device), "it is not divided (MIG)")
+            yield Finding("mig", "ok", device.called, "it is not divided (MIG)")

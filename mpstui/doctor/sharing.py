@@ -11,7 +11,7 @@ from mpstui.core.model import DEVICES_VARIABLE, Client, Daemon, Device, Problem,
 from mpstui.core.text import client_pids, format_size, nouns, owner, path_text, plural, printable
 from mpstui.core.trust import is_lying
 from mpstui.core.v3 import Namespace
-from mpstui.doctor.types import Facts, Finding, Verdict, subject_of
+from mpstui.doctor.types import Facts, Finding, Verdict
 from mpstui.history.times import local_text
 from mpstui.observe.problems import OF_A_LIAR, shared_devices
 from mpstui.plan.variables import CONTEXT_BYTES, Variable, variables_of
@@ -253,7 +253,7 @@ def _promised(facts: Facts) -> Iterator[Finding]:
             remedy = (
                 "Lower the limit for new clients, or put some of them elsewhere; mpstui plan works out limits that fit."
             )
-            yield Finding("memory_limits", "warning", subject_of(device), text, remedy)
+            yield Finding("memory_limits", "warning", device.called, text, remedy)
 
 
 def _limits_on(device: Device, facts: Facts) -> list[int]:
@@ -279,7 +279,7 @@ def percentages(facts: Facts) -> Iterator[Finding]:
         shares = [c.active_thread_percentage for c in clients if c.active_thread_percentage is not None]
         if not shares or len(shares) < len(clients):
             continue
-        total, subject = sum(shares), subject_of(device)
+        total, subject = sum(shares), device.called
         text = f"{plural(len(shares), 'client')} may use {total:g} % of its SMs in all"
         limited = all(share < 100 for share in shares)
         if limited and total > _MUCH:

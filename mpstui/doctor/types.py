@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from mpstui.core.late import dataclass
-from mpstui.core.model import Device, Snapshot
+from mpstui.core.model import Snapshot
 from mpstui.system.procfs import CgroupMemory
 
 SHM: Final = "/dev/shm"  # noqa: S108 - the kernel's name for it
@@ -36,11 +36,6 @@ class Finding:
 def worst(findings: Sequence[Finding]) -> Verdict:
     """The worst verdict; a check that could not be made is no trouble in itself."""
     return max((finding.verdict for finding in findings), key=RANK.__getitem__, default="ok")
-
-
-def subject_of(device: Device) -> str:
-    """A device as the subject of a finding."""
-    return f"device {device.uuid if device.index is None else device.index}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Literal, NamedTuple
 
-from mpstui.core.cells import gpu_label
 from mpstui.core.faults import not_said
 from mpstui.core.late import dataclass, pattern
 from mpstui.core.limits import own_memory, own_numbers
@@ -451,7 +450,7 @@ def _of_capacity(daemon: Daemon, snapshot: Snapshot) -> Iterator[Reason]:
         if device.contexts is not None and device.context_limit is not None and device.contexts >= device.context_limit:
             many = device.context_daemons
             yield Reason(
-                "full", "possible" if many > 1 else "likely", f"{_gpu(device, snapshot)} takes no more clients",
+                "full", "possible" if many > 1 else "likely", f"{device.called} takes no more clients",
                 (f"{device.contexts} of {device.context_limit} contexts are in use: error 46", *(
                     [f"they are of {many} daemons; whether the limit is for each or for all is not known"]
                     if many > 1 else []
@@ -588,7 +587,7 @@ def _of_devices(program: Program, near: Neighbour | None, snapshot: Snapshot) ->
         )  # fmt: skip
     mine = _devices_of(near.daemon, snapshot) if near is not None else snapshot.devices
     for device in mine:
-        name, capability = _gpu(device, snapshot), device.compute_capability
+        name, capability = device.called, device.compute_capability
         if device.compute_mode == "Prohibited":
             yield Reason(
                 "compute_mode", "sure", f"the compute mode of {name} is Prohibited", ("nobody may compute on it",),
@@ -621,10 +620,6 @@ def _of_devices(program: Program, near: Neighbour | None, snapshot: Snapshot) ->
 def _devices_of(daemon: Daemon, snapshot: Snapshot) -> list[Device]:
     uuids = set(daemon.ordinals.values())
     return [device for device in snapshot.devices if not uuids or device.uuid in uuids]
-
-
-def _gpu(device: Device, snapshot: Snapshot) -> str:
-    return f"GPU {gpu_label(device.uuid, {each.uuid: each.index for each in snapshot.devices})}"
 
 
 def _ordinals(visible: str) -> list[int] | None:

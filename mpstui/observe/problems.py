@@ -62,7 +62,7 @@ def shared_devices(daemons: Sequence[Daemon], euid: int = 0) -> Iterator[Problem
             whose = {id(daemon): f" of {daemon.whose(euid)}" for daemon in found if id(daemon) in others}
             places = ", ".join(f"{path_text(daemon.pipe_dir)}{whose.get(id(daemon), '')}" for daemon in found)
             text = f"{len(found)} daemons serve it ({places}); their clients do not run at the same time."
-            told = problem("warning", "shared_device", f"device {uuid}", text)
+            told = problem("warning", "shared_device", uuid, text)
             claimed = len(found) - len(others) < 2
             yield replace(told, severity="info", uid=next(iter(others.values()))) if claimed else told
 
@@ -700,7 +700,7 @@ def _of_devices(devices: Sequence[Device], of_others: Sequence[Daemon], euid: in
         used, limit = device.contexts, device.context_limit
         if used is None or limit is None or used < _NEARLY * limit:
             continue
-        subject = f"device {device.index if device.index is not None else device.uuid}"
+        subject = device.called
         claims = [daemon for daemon in of_others if daemon.contexts_on(device.uuid)]
         claimed = sum(daemon.contexts_on(device.uuid) for daemon in claims)
         if claimed and used - claimed < _NEARLY * limit:

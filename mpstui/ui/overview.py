@@ -293,7 +293,7 @@ class Overview(WithPast, WithTrouble, Ground):
         problems = [
             replace(
                 each,
-                subject=with_indices(each.subject, indices).replace("device GPU ", "GPU "),
+                subject=with_indices(each.subject, indices),
                 text=with_indices(each.text, indices),
                 remedy=with_indices(each.remedy, indices),
             )

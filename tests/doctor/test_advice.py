@@ -37,13 +37,13 @@ def test_old_and_new_gpus_in_one_daemon() -> None:
     devices = (device(compute_capability=(9, 0)), device(OTHER, 1, compute_capability=(6, 0)))
     found = list(advice.architecture(facts(devices=devices)))
     assert [(f.verdict, f.subject) for f in found] == [
-        ("ok", "device 0"),
-        ("warning", "device 1"),
+        ("ok", "GPU 0"),
+        ("warning", "GPU 1"),
         ("warning", "daemon 480"),
     ]
-    assert "leaves out device 1" in found[2].evidence
+    assert "leaves out GPU 1" in found[2].evidence
     alone = facts(daemon(ordinals={"0": GPU}), devices=devices)
-    assert [f.subject for f in advice.architecture(alone)] == ["device 0", "device 1"]
+    assert [f.subject for f in advice.architecture(alone)] == ["GPU 0", "GPU 1"]
     unknown = facts(daemon(ordinals={}), devices=devices)
     assert "daemon 480" in [f.subject for f in advice.architecture(unknown)]
 

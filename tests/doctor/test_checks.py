@@ -366,9 +366,9 @@ def test_a_clients_words_are_shown_as_text():
 
 
 def test_problems_of_the_status_are_findings_in_the_same_words():
-    problem = Problem("error", "device_full", "device 0", "It holds 48 of 48 contexts.", "Wait.")
+    problem = Problem("error", "device_full", "GPU 0", "It holds 48 of 48 contexts.", "Wait.")
     found = {f.check: f for f in sharing.from_status(facts(problems=(problem,)))}
-    assert found["contexts"] == Finding("contexts", "error", "device 0", problem.text, problem.remedy, ("device_full",))
+    assert found["contexts"] == Finding("contexts", "error", "GPU 0", problem.text, problem.remedy, ("device_full",))
     assert found["outside"].verdict == "ok"
     claim = replace(problem, severity="info", uid=2001)
     assert [f.verdict for f in sharing.from_status(facts(problems=(claim,))) if f.check == "contexts"] == ["unknown"]

@@ -84,7 +84,7 @@ def test_beside_contexts_of_another_daemon_nobody_knows_when_a_device_is_full(
     snapshot = node.snapshot(2.0)
     (device,) = snapshot.devices
     assert (device.contexts, device.context_limit, device.limit_is_claim) == (48 + second, 48, several)
-    assert {problem.code for problem in snapshot.problems if problem.subject == "device 0"} == {code}
+    assert {problem.code for problem in snapshot.problems if problem.subject == "GPU 0"} == {code}
     words = "".join(text for text, _ in DEVICE["contexts"].column.cell(device, View(snapshot), 40))
     assert words.split()[-1:] == (["daemons"] if several else ["✕"])
     assert (" full" in words, "48?" in words or "contexts?" in words) == (not several, several)

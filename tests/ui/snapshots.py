@@ -186,7 +186,7 @@ def simulated() -> Snapshot:
 
 
 def fault() -> Snapshot:
-    text = "fatal GPU fault on device 0; clients 2000, 2007, 2014 lost; no proof: server.log names client 2007"
+    text = f"fatal GPU fault on {GPU0}; clients 2000, 2007, 2014 lost; no proof: server.log names client 2007"
     happened = Event("fatal_fault", NOW - 3, PIPE, 1402, devices=(GPU0,), detail=text, raw="fault")
     refused = Event(
         "client_refused", NOW - 1, PIPE, 1402, detail="client 99 was refused: server 1402 is in FAULT", raw="refused"

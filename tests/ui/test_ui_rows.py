@@ -27,7 +27,7 @@ def line_of(app, pid: int) -> str:
 
 
 async def test_a_fault_on_devices_named_by_ordinal_leaves_the_pids_as_they_are() -> None:
-    detail = "fatal GPU fault on devices 0, 1; clients 29150, 20556, 10101 lost"
+    detail = "fatal GPU fault on server devices 0, 1; clients 29150, 20556 lost"
     event = Event("fatal_fault", NOW - 1, PIPE, 1402, devices=("0", "1"), detail=detail, raw="fault")
     app = make_app(replace(node(client(0)), events=(event,)))
     async with app.run_test(size=LARGE):

@@ -74,7 +74,7 @@ def event(seconds: float, kind: str, detail: str = "", **values: object) -> Even
 FATAL = event(
     12,
     "fatal_fault",
-    "fatal GPU fault on devices 0, 1; clients 3000, 3001, 3002 lost; no proof: server.log names client 3000",
+    "fatal GPU fault on server devices 0, 1; clients 3000, 3001, 3002 lost; no proof: server.log names client 3000",
     devices=("0", "1"),
     values={"named": "3000", "clients": "3000 3001 3002"},
 )
@@ -127,8 +127,8 @@ def history() -> tuple[Event, ...]:
 
 
 FINDINGS = (
-    Finding("compute_mode", "warning", "device 0", "compute mode is Default", "Set EXCLUSIVE_PROCESS."),
-    Finding("persistence", "unknown", "device 1", "persistence is not known"),
+    Finding("compute_mode", "warning", "GPU 0", "compute mode is Default", "Set EXCLUSIVE_PROCESS."),
+    Finding("persistence", "unknown", "GPU 1", "persistence is not known"),
     Finding("driver", "ok", "driver", "580.159.04"),
     Finding("faults", "error", "server 1402", "a problem that the status has told", "end them"),
 )

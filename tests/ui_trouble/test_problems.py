@@ -17,7 +17,7 @@ from tests.ui.snapshots import client
 from .nodes import FINDINGS, TOLD, FakeTrouble, node, said, trouble_app
 
 SIZE = (160, 48)
-NEARLY = Problem("warning", "device_nearly_full", "device 0", "It holds 46 of 48 contexts.", "Use another device.")
+NEARLY = Problem("warning", "device_nearly_full", "GPU 0", "It holds 46 of 48 contexts.", "Use another device.")
 
 
 def test_the_worst_comes_first_and_nothing_is_told_twice() -> None:
