@@ -205,7 +205,7 @@ class Prometheus:
             if 300 <= error.code < 400 and (where := str(error.headers.get("Location") or "")):
                 there = printable(where.partition("/api/v1/")[0], 200)
                 raise FleetError(
-                    f"Prometheus at {printable(self._url, 100)} sends to another address: give {there}"
+                    f"Prometheus at {printable(self._url, 100)} redirects to another address: give {there}"
                 ) from None
             raise FleetError(f"Prometheus answers {error.code} {printable(str(error.reason), 80)}") from None
         except (OSError, http.client.HTTPException) as error:
@@ -215,9 +215,9 @@ class Prometheus:
                 f"Prometheus at {printable(self._url, 100)} does not answer: {printable(text, 120)}"
             ) from None
         except (ValueError, KeyError, TypeError, RecursionError):
-            raise FleetError("what answers is no Prometheus") from None
+            raise FleetError("the answer is not one of Prometheus") from None
         if not isinstance(result, list):
-            raise FleetError("what answers is no Prometheus")
+            raise FleetError("the answer is not one of Prometheus")
         return result
 
     def look(self, now: float) -> Fleet:

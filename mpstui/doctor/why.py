@@ -421,14 +421,14 @@ def _of_daemon(program: Program, near: Neighbour, snapshot: Snapshot) -> Iterato
         named = told.get(PARTITION_VARIABLE)
         text = None
         if named is None:
-            text = "the daemon has static partitions, and it names none"
+            text = "the daemon has static partitions, and the program names none"
         elif daemon.partitions is not None and not any(each.is_named(named) for each in daemon.partitions.partitions):
-            text = "the daemon has no static partition of the name that it gives"
+            text = "the daemon has no static partition with the name that the program gives"
         if text is not None:
             has = f"{PARTITION_VARIABLE} is {printable(named, 120)}" if named else f"it has no {PARTITION_VARIABLE}"
             yield Reason(
                 "partition", "sure", text, (f"{has}: CUDA error 915",),
-                f"Start it with {PARTITION_VARIABLE}; “mpstui partition list” has them.",
+                f"Start it with {PARTITION_VARIABLE}; “mpstui partition list” shows their names.",
             )  # fmt: skip
     limits = own_memory(
         (told or {}).get(MEMORY_VARIABLE),
@@ -438,8 +438,8 @@ def _of_daemon(program: Program, near: Neighbour, snapshot: Snapshot) -> Iterato
     if small := [size for size in (limits or {}).values() if size < CONTEXT_BYTES]:
         size = format_size(min(small))
         yield Reason(
-            "small_limit", "possible", f"its own memory limit of {size} is hardly more than a context takes, or less",
-            (f"{MEMORY_VARIABLE} is {printable((told or {})[MEMORY_VARIABLE], 80)}; a context counts against it",),
+            "small_limit", "possible", f"its own memory limit of {size} may be too small for a CUDA context",
+            (f"{MEMORY_VARIABLE} is {printable((told or {})[MEMORY_VARIABLE], 80)}; a context counts towards it",),
             "Give it 1G or more.",
         )  # fmt: skip
     yield from _of_capacity(daemon, snapshot)

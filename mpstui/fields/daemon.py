@@ -866,7 +866,7 @@ DAEMON: Final[Thing[Daemon]] = Thing(
         ),
         Field(
             "where", "where", TEXT, lambda d, v: (d.where.text() or None) if d.where else None, null=True,
-            about="As of a client.", detail=Detail("daemon", 75, facts=where_facts),
+            about="Its pod, job, unit or container.", detail=Detail("daemon", 75, facts=where_facts),
         ),
         Field(
             "start_time", "started", TIME, lambda d, v: d.start_time, null=True,

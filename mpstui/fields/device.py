@@ -139,8 +139,8 @@ def _memory_utilization_facts(device: Device, view: View) -> Iterable[Fact]:
         yield Fact("memory utilisation", UNKNOWN if value is None else LOAD.text(value))
         yield Fact(
             "",
-            "NVML tells no SM activity of this GPU (Hopper and later have it): GPU-Util is the part of the "
-            "time in which some kernel ran, however small",
+            "NVML has no SM activity for this GPU (Hopper and later have it). GPU-Util is the part of the "
+            "time in which any kernel ran, even a small one",
             "dim",
         )
 
@@ -215,12 +215,12 @@ DEVICE: Final[Thing[Device]] = Thing(
         ),
         Field(
             "context_limit", "context limit", INTEGER, lambda d, v: d.context_limit, null=True,
-            about="The client after the last one gets an error. Whose number it is: context_limit_source.",
+            about="The next client beyond it gets an error. context_limit_source says where the number is from.",
             metric=Metric("gpu_contexts_limit", "Contexts that the device takes."),
         ),
         Field(
             "context_limit_source", "context limit by", TEXT, lambda d, v: d.context_limit_source, null=True,
-            about="Whose number the limit is: said by the daemon, measured with a driver, documented, or claimed.",
+            about="Where the limit is from: said by the daemon, measured with a driver, documented, or claimed.",
         ),
         Field(
             "sm_utilization", "SM utilisation", LOAD, lambda d, v: d.sm_utilization, null=True,
@@ -229,7 +229,7 @@ DEVICE: Final[Thing[Device]] = Thing(
         ),
         Field(
             "sm_source", "SM activity by", TEXT, lambda d, v: d.sm_source, null=True,
-            about="DCGM, where the configuration has dcgm = true and NVML tells none; null: NVML. Some seconds old.",
+            about="DCGM, some seconds old, where the configuration has dcgm = true and NVML has no value; null: NVML.",
             detail=Detail("now", 35, facts=_sm_source_facts),
         ),
         Field(
@@ -244,13 +244,13 @@ DEVICE: Final[Thing[Device]] = Thing(
         ),
         Field(
             "gpu_utilization", "GPU utilisation", LOAD, lambda d, v: d.gpu_utilization, null=True,
-            about="Percent of the time in which some kernel ran, however small: no measure of how busy the SMs are.",
+            about="Percent of the time in which any kernel ran, even a small one. It does not show how busy SMs are.",
             detail=Detail("now", 60, "GPU-Util"),
             column=Column(61, 6, 96, "GPU-Util", cell=_rounded("gpu_utilization", " %")),
         ),
         Field(
             "memory_utilization", "memory utilisation", LOAD, lambda d, v: d.memory_utilization, null=True,
-            about="Percent of the time in which its memory was read or written, however little: no bandwidth.",
+            about="Percent of the time in which its memory was read or written, even a little. It is no bandwidth.",
             detail=Detail("now", 65, facts=_memory_utilization_facts),
             column=Column(63, 6, 20, "memory utilisation", cell=_rounded("memory_utilization", " %")),
         ),
@@ -261,7 +261,7 @@ DEVICE: Final[Thing[Device]] = Thing(
         ),
         Field(
             "power_limit_watts", "power limit", WATTS, lambda d, v: d.power_limit_watts, null=True,
-            about="What it may draw, as the driver enforces it now.",
+            about="The power that it may draw, as the driver enforces it now.",
             detail=Detail("now", 75),
         ),
         Field(
@@ -275,16 +275,16 @@ DEVICE: Final[Thing[Device]] = Thing(
         ),
         Field(
             "outside_processes", "processes outside MPS", INTEGER, _outside, null=True,
-            about="That compute on it beside the clients of MPS; null: NVML does not tell.",
+            about="Those that compute on it beside the clients of MPS; null: NVML does not say.",
             metric=Metric("gpu_outside_processes", "Processes that compute on the device without MPS."),
         ),
         Field(
             "would_gain", "would gain from MPS", FLAG, lambda d, v: gain_of(d, v.snapshot).would, null=True,
-            about="From MPS, or from more clients of it, by its meters at this moment; null: they do not tell.",
+            about="Whether MPS, or more clients, would get more work done, by its readings now; null: not known.",
         ),
         Field(
             "gain", "gain from MPS", TEXT, lambda d, v: gain_of(d, v.snapshot).text,
-            about="The figures behind would_gain, and what follows from them.",
+            about="The readings behind would_gain, and what follows from them.",
             detail=Detail("now", 90),
         ),
     ),

@@ -65,8 +65,8 @@ PROBLEM: Final[Thing[Problem]] = Thing(
         Field("remedy", "remedy", TEXT, lambda p, v: p.remedy),
         Field(
             "uid", "UID", INTEGER, lambda p, v: p.uid, null=True,
-            about="Of another user's daemon that user's, whose word it may be; -1: an unknown user's, who is not root; "
-            "null: of root's, one's own or the node.",
+            about="Of another user's daemon: that user, who may have made it up; -1: an unknown user, who is not root; "
+            "null: it is about root's daemon, your own or the node.",
         ),
     ),
 )  # fmt: skip
@@ -74,7 +74,7 @@ PROBLEM: Final[Thing[Problem]] = Thing(
 
 SUSPECT: Final[Thing[Suspect]] = Thing(
     "suspect",
-    "A client that may have made a fault, as far as it was known at the time.",
+    "A client that may have caused a fault, as far as was known at the time.",
     (
         Field("pid", "PID", INTEGER, lambda s, v: s.pid),
         Field("uid", "UID", INTEGER, lambda s, v: s.uid, null=True),
@@ -86,16 +86,16 @@ SUSPECT: Final[Thing[Suspect]] = Thing(
 
 RANKED: Final[Thing[Ranked]] = Thing(
     "ranked",
-    "A user's program, and at how many faults it was.",
+    "A user's program, and the number of faults at which it had a client.",
     (
         Field("uid", "UID", INTEGER, lambda r, v: r.uid, null=True),
         Field("user", "user", TEXT, lambda r, v: r.user, null=True, column=Column(20, 11, 2, cell=user_cell)),
         Field(
-            "command", "command", TEXT, lambda r, v: r.program, null=True, about="Up to its first option.",
+            "command", "command", TEXT, lambda r, v: r.program, null=True, about="The command up to its first option.",
             column=Column(30, 16, 3, style="text"),
         ),
         Field(
-            "faults", "faults", INTEGER, lambda r, v: r.seen, about="At which it was.",
+            "faults", "faults", INTEGER, lambda r, v: r.seen, about="Those at which it had a client.",
             column=Column(10, 13, 1, cell=lambda r, v, cells: ((r.presence.removeprefix("in "), "plain"),)),
         ),
         Field(
@@ -104,7 +104,7 @@ RANKED: Final[Thing[Ranked]] = Thing(
         ),
         Field(
             "named", "named", INTEGER, lambda r, v: r.named,
-            about="Faults at which server.log named it; no proof, and no part of the order.",
+            about="Faults at which server.log named it. That is no proof, and the order does not use it.",
         ),
         Field("pids", "PIDs", INTEGERS, lambda r, v: r.pids, about="The clients, in the order of the faults."),
     ),
@@ -113,11 +113,13 @@ RANKED: Final[Thing[Ranked]] = Thing(
 
 SUSPECTS: Final[Thing[Ranking]] = Thing(
     "suspects",
-    "Who was there at each fatal fault; the first was at most of them.",
+    "Who had a client at each fatal fault, the most frequent first.",
     (
         Field("schema", "schema", Type({"const": SCHEMA}), lambda r, v: SCHEMA),
         Field("faults", "faults", INTEGER, lambda r, v: len(r.faults)),
-        Field("tied", "tied", INTEGER, lambda r, v: len(r.leaders), about="How many were at as many as the first."),
+        Field(
+            "tied", "tied", INTEGER, lambda r, v: len(r.leaders), about="How many were at as many faults as the first."
+        ),
         Field("suspects", "suspects", OBJECTS, lambda r, v: r.ranked, of=RANKED),
         Field("text", "text", TEXT, lambda r, v: r.sentence),
         Field("notes", "notes", TEXTS, lambda r, v: r.notes),
@@ -222,7 +224,7 @@ def _suspect_facts(event: Event, view: View) -> Iterable[Fact]:
         named = "  ◀ no proof: named by server.log" if suspect.pid in event.named else ""
         yield Fact(str(suspect.pid), f"{owner(suspect.user, suspect.uid)}  {suspect.command or UNKNOWN}{named}")
     if event.suspects:
-        yield Fact("", "The screen Suspects tells which of them were at the other faults too.")
+        yield Fact("", "The screen Suspects shows which of them were at the other faults too.")
 
 
 _VALUES: Final = {
@@ -257,7 +259,7 @@ def _device_name(view: View, device: str) -> str:
 
 EVENT: Final[Thing[Event]] = Thing(
     "event",
-    "Something that happened, with the line of the log that says so.",
+    "Something that happened, with its line of the log.",
     (
         Field(
             "time", "time", TIME, lambda e, v: e.time, null=True,
@@ -310,7 +312,8 @@ EVENT: Final[Thing[Event]] = Thing(
             detail=Detail("raw", 10, facts=lambda e, v: _known("", e.raw)),
         ),
         Field(
-            "uid", "UID", INTEGER, lambda e, v: e.uid, null=True, about="Of that process, or of whom a server is for."
+            "uid", "UID", INTEGER, lambda e, v: e.uid, null=True,
+            about="The user of that process, or the one that the server is for.",
         ),
         Field(
             "user", "user", TEXT, lambda e, v: e.user, null=True,
@@ -327,8 +330,8 @@ EVENT: Final[Thing[Event]] = Thing(
         Field(
             "claimed_by", "by the word of", INTEGER,
             lambda e, v: int(e.values["claimed_by"]) if "claimed_by" in e.values else None, null=True,
-            about="In what events prints: the UID of another user whose word alone it is, as he has written the logs; "
-            "-1: an unknown user's, who is not root.",
+            about="Where another user wrote the logs, and may have made it up: that user's UID; -1: an unknown user, "
+            "who is not root. Only “mpstui events” has it.",
         ),
         Field(
             "named", "named", INTEGERS, lambda e, v: e.named, only=_is_fault,

@@ -90,7 +90,7 @@ def _carried_out(result: Any) -> bool:
 
 RESULT: Final[Thing[Any]] = Thing(
     "result",
-    "The result of a change. The later keys are there where it is known on which daemon.",
+    "The result of a change. The later keys are there where the daemon is known.",
     (
         Field("schema", "schema", Type({"const": SCHEMA}), lambda r, v: SCHEMA),
         Field("done", "done", FLAG, lambda r, v: _carried_out(r) and r.done),
@@ -100,7 +100,7 @@ RESULT: Final[Thing[Any]] = Thing(
         Field("pipe_dir", "pipe directory", PATH, lambda r, v: r.request.pipe_dir, only=_carried_out),
         Field(
             "details", "details", TEXTS, lambda r, v: r.details, only=_carried_out,
-            about="What is known besides: the value read back, each client's end.",
+            about="What else is known: the value read back, how each client ended.",
         ),
         Field("remedy", "remedy", TEXT, lambda r, v: r.remedy, null=True, only=_carried_out),
     ),

@@ -51,7 +51,7 @@ class LogTape(MemoryTape):
         missing = [f"Not everything is here: {'; '.join(told)}."] if told else []
         self.trouble = " ".join([*(f"{each}." for each in whose), *missing]) or None
         if not self.heads() or not self.heads()[-1].last:
-            raise RecordingError(f"the logs in {', '.join(map(path_text, log_dirs))} tell of nothing")
+            raise RecordingError(f"the logs in {', '.join(map(path_text, log_dirs))} have no events")
 
     def _read(self, histories: Sequence[LogHistory]) -> bool:
         """Answers whether something older was left out."""

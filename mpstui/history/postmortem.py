@@ -66,7 +66,7 @@ def standing_of(history: LogHistory, state: DaemonState) -> tuple[State, str]:
     if state.daemon_pid is not None or state.servers:
         return "running", f"as its logs tell, in {where}"
     if not history.of_daemon:
-        return "running", f"no server was running; whether a daemon was, server.log alone in {where} does not tell"
+        return "running", f"no server was running; server.log alone in {where} does not say whether a daemon was"
     return "absent", f"no daemon was running, as its logs tell, in {where}"
 
 

@@ -124,14 +124,14 @@ def line_schema() -> dict[str, Any]:
     """The JSON Schema of a line."""
     first = {
         "type": "object",
-        "description": "The first line of each gzip member: all that the state goes by at that time.",
+        "description": "The first line of each gzip member: all that the state at that time is made of.",
         "properties": {
             "mpstui_recording": {"const": VERSION},
             "time": {"type": "number"},
             "state": codec(Kept).schema,
             "from": {
                 "const": _SCREEN,
-                "description": "In the first member of a recording that a screen has saved: it is what that kept.",
+                "description": "In the first member of a recording that a screen has saved.",
             },
         },
         "required": ["mpstui_recording", "time", "state"],
@@ -150,7 +150,7 @@ def line_schema() -> dict[str, Any]:
             told["d"] = {"type": "object", "description": "What has changed since the last one of this kind."}
             told["of"] = {
                 "type": "string",
-                "description": "Whose last one that is: its pipe directory, or which of two series of /proc's facts.",
+                "description": "Which series the last one belongs to: a pipe directory, or one of the two of /proc.",
             }
         others.append({"type": "object", "properties": told, "required": ["t", "r"], "additionalProperties": False})
     return {
@@ -595,7 +595,7 @@ class FileTape:
             fd = open_named(part)
             if os.fstat(fd).st_uid not in {0, self.uid}:
                 os.close(fd)
-                raise RecordingError("it belongs to somebody else than the newest part")
+                raise RecordingError("it belongs to another user than the newest part")
             self._files.append(fd)
             self._index(fd, part)
         except (OSError, NotTrustedError, RecordingError) as error:

@@ -244,7 +244,7 @@ class Viewer:
             return False, error_text(error)
         told = f"{_told(first, (first, last))} to {_told(last, (first, last))}"
         where = path_text(path)
-        return True, f"{told}, {format_size(size)}, for you alone. mpstui replay {shlex.quote(where)} shows it."
+        return True, f"{told}, {format_size(size)}, readable by you alone. mpstui replay {shlex.quote(where)} shows it."
 
     def _save(self, player: Player, path: Path) -> int:
         if not isinstance(player.tape, MemoryTape):

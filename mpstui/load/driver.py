@@ -113,7 +113,7 @@ class CudaDriver:
         if version < _MINIMUM_DRIVER:
             raise NoDriver(
                 WorkerError(
-                    f"the driver speaks CUDA {version // 1000}.{version % 1000 // 10}, too old for the kernels",
+                    f"the driver has CUDA {version // 1000}.{version % 1000 // 10}, too old for the kernels",
                     "install driver 525 or later",
                     kind="old_driver",
                 )

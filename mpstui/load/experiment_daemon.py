@@ -29,7 +29,7 @@ from mpstui.load.types import COMMAND, LoadSpec
 from mpstui.load.utilisation import Meter
 from mpstui.observe.sources import NodeSources
 
-ONE_REPEAT: Final = "One repeat tells nothing of chance: no difference can be told from it. Give more --repeats."
+ONE_REPEAT: Final = "One repeat does not show how much is chance, so it shows no difference. Give more --repeats."
 
 
 async def perform(

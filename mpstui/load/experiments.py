@@ -33,17 +33,16 @@ NBODY_NOTES: Final = (
     "With MPS kernels of several processes run side by side: the fewer threads a kernel has, the more they gain.",
 )
 COMMAND_NOTES: Final = (
-    "Start and end of the program are in its time: a --metric tells its throughput without them.",
+    "The time includes the program's start and end; a --metric gives its throughput without them.",
     "MPS gains where the device waits for one program: in pauses between kernels, and beside kernels that do not fill "
     "it.",
 )
 SWEEP_NOTES: Final = (
-    "A kernel that computes follows the SMs that it may use; one that reads memory has enough of them at its knee.",
-    "What lies beyond the knee is better given to other clients: a share is a limit, and a small one costs such a "
-    "kernel nothing.",
+    "A kernel bound by arithmetic is faster with each SM; one bound by memory has enough SMs at its knee.",
+    "Give the SMs beyond the knee to other clients: a smaller share costs such a kernel nothing.",
 )
 INTERFERENCE_NOTES: Final = (
-    "Without limits MPS is not fair: whoever always has blocks waiting for every SM takes what comes free.",
+    "Without limits MPS is not fair: a client that always has blocks waiting takes each SM that becomes free.",
     "That depends on the kernels' shape: measure your own pair (mpstui plan --measure), and divide the SMs where one "
     "must not starve the other.",
 )
@@ -110,10 +109,10 @@ async def metric(
     rows, data = _throughputs(totals, each)
     notes = (
         COMMAND_NOTES[1],
-        "What a program said first is left out where it said three or more: its start is in that.",
+        "Where a program gives three values or more, the first is left out: it includes the start.",
     )
     title = f"What {_shown(program)} says of its throughput: {printable(expression, 80)}"
-    plots = (_plot_of(totals, "throughput in all, as the program tells it"),)
+    plots = (_plot_of(totals, "total throughput, as the program gives it"),)
     verdict = metric_verdict(totals) + _used(lab, f"{plural(max(clients), 'client')} ", max(clients))
     return ExperimentResult(COMMAND, title, THROUGHPUT_COLUMNS, rows, data, verdict, notes, plots=plots)
 
@@ -215,9 +214,9 @@ async def training(lab: Lab, python: str, clients: Sequence[int] = (1, 4)) -> Ex
     told_of = {batch: _used(lab, f"batch {batch:,}: {plural(most, 'client')} ", most) for batch in BATCHES}
     said = " ".join(f"Batch {batch:,}: {metric_verdict(totals[batch])}{told_of[batch]}" for batch in BATCHES)
     notes = (
-        "With small batches the GPU mostly waits for the programs: kernels hardly meet, and MPS has little to gain.",
-        "With large batches the kernels of several clients meet, and MPS lets one fill what another leaves idle.",
-        "The programs are started once and train by turns; the others wait meanwhile. Their start is in no figure.",
+        "With small batches the GPU mostly waits for the programs: kernels seldom meet, and MPS gains little.",
+        "With large batches kernels of several clients run at the same time, and one uses what another leaves idle.",
+        "The programs are started once and train in turn; the others wait. No figure includes their start.",
     )
     title = "Images a second of LeNet, trained on random data of CIFAR-10's shape"
     plots = tuple(_plot_of(totals[batch], f"images/s in all, batches of {batch:,}") for batch in BATCHES)
@@ -346,7 +345,7 @@ def scaling(spreads: Mapping[int, tuple[Spread, Spread]]) -> str:
     with MPS, where their 95 % intervals do not overlap."""
     few, most = min(spreads), max(spreads)
     if few == most:
-        return "One number of clients says nothing of how the work divides."
+        return "With one number of clients it cannot be seen how the work scales."
     said = []
     for one, other, how in zip(spreads[few], spreads[most], ("without MPS", "with it"), strict=True):
         ratio = UNSURE if one.overlaps(other) else f"×{one.median / other.median:.2f}"
@@ -407,10 +406,10 @@ async def oversubscribe(lab: Lab, clients: int = 4) -> ExperimentResult:
         for name in seen
     )  # fmt: skip
     fit, double = list(shares)[:2]
-    said = f"No difference seen in what they do in all with {fit} and with {double}."
+    said = f"No difference seen in total throughput between {fit} and {double}."
     if apart(totals[fit], totals[double]):
         gain = statistics.fmean(totals[double]) / statistics.fmean(totals[fit]) - 1
-        said = f"With {double} they do {abs(gain):.0%} {'more' if gain > 0 else 'less'} in all than with {fit}."
+        said = f"With {double} total throughput is {abs(gain):.0%} {'higher' if gain > 0 else 'lower'} than with {fit}."
     if apart(waits[fit], waits[double]):
         slow = (1000 * statistics.fmean(waits[name]) for name in (fit, double))
         said += " p99 of the slowest is {1:,.1f} ms instead of {0:,.1f} ms.".format(*slow)
@@ -418,7 +417,7 @@ async def oversubscribe(lab: Lab, clients: int = 4) -> ExperimentResult:
         said += " No difference seen in p99 of the slowest."
     notes = (
         "Clients that are idle half of the time leave their share unused; shares of 200 % in all lend it to others.",
-        "What one gains in throughput another may pay in p99, when all are at work at the same moment.",
+        "A gain in throughput for one may cost another one p99, when all work at the same time.",
     )
     columns = ("threads", f"in all ({unit})", "p50 (ms)", "p99 (ms)")
     title = f"{plural(clients, 'client')} that are at work half of the time, by their shares"
@@ -531,14 +530,14 @@ async def gpu_util(lab: Lab) -> ExperimentResult:
     heads, rows = used(uses)
     little = uses[0].spread("gpu_utilization"), uses[0].spread("sm_utilization")
     if little[0] is None:
-        raise ExperimentError("NVML tells no utilisation of this device", "see nvidia-smi and mpstui doctor")
+        raise ExperimentError("NVML has no utilisation for this device", "see nvidia-smi and mpstui doctor")
     verdict = f"One thread is enough for a GPU-Util of {little[0].median:.0f} %"
     verdict += "." if little[1] is None else f"; SM activity says {little[1].median:.1f} %."
     if little[1] is not None and little[1].median > OTHERS:
-        verdict = "Others are at work on this device, and its meters tell of all: take it again on one that is idle."
+        verdict = "Others work on this device, and its readings include them: repeat this on an idle one."
     notes = (
         "GPU-Util is the part of the last second, or of less than that, in which some kernel ran, however small.",
-        "A GPU at 100 % may be all but idle: look at SM activity, which NVML has from Hopper on.",
+        "A GPU at 100 % may be almost idle: look at SM activity, which NVML has from Hopper on.",
     )
     data = tuple(use.data() for use in uses)
     return ExperimentResult(

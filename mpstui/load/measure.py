@@ -198,8 +198,8 @@ async def rates(lab: Lab, spec: LoadSpec, label: str = "") -> list[float]:
     silent = [report for report in reports if not report.metrics]
     if wrong := next((report.no_metric for report in silent if report.no_metric), ""):
         raise ExperimentError(
-            f"the metric matches, but what its group takes is no finite number: {wrong}",
-            "the group has to be the number alone; where the program itself prints that, its result is none",
+            f"the metric matches, but its group is not a finite number: {wrong}",
+            "the group must match the number alone; where it does, the program's result is not a number",
         )
     if silent:
         raise ExperimentError(

@@ -35,9 +35,8 @@ _SIGNALS: Final = {"Ctrl-C": SIGINT, "SIGTERM": SIGTERM, "segfault": SIGSEGV, "a
 neighbours down is a kernel that is still running (fact 17)."""
 WAYS: Final = tuple(_KERNEL)
 NOTES: Final = (
-    "It is the running kernel that takes the neighbours along, whatever ends its process.",
-    "A kill -9 spares them where it falls between kernels, and nobody outside can see whether it will: "
-    "terminate_client first.",
+    "Neighbours are lost when a process ends in the middle of a kernel, whatever ends it.",
+    "A kill -9 between kernels does not hit them, but nobody outside sees when that is: terminate_client first.",
 )
 NEIGHBOURS: Final = 2
 WATCH_SECONDS: Final = 3.0

@@ -285,10 +285,10 @@ def launch_offsets(fd: int, machine: int, wanted: Collection[str] = LAUNCHES) ->
 def _symbols(fd: int, machine: int, wanted: Collection[str]) -> dict[str, int]:
     head = os.pread(fd, 64, 0)
     if head[:6] != b"\x7fELF\x02\x01":
-        raise ValueError("no ELF of 64 bits")
+        raise ValueError("not a 64-bit ELF file")
     kind, of_machine = struct.unpack_from("<HH", head, 16)
     if (kind, of_machine) != (3, machine):
-        raise ValueError("no shared object of this machine")
+        raise ValueError("not a shared object for this machine")
     segments_at, sections_at = struct.unpack_from("<QQ", head, 32)
     segment_size, segments, section_size, sections = struct.unpack_from("<HHHH", head, 54)
     if segment_size != 56 or section_size != 64:
@@ -359,7 +359,7 @@ class _OneProgram:
             if os.pread(file.fileno(), len(_LANDING), place) == _LANDING:
                 place += len(_LANDING)
             if is_simple(os.pread(file.fileno(), 2, place)) != simple:
-                raise UncountedError("it begins otherwise than it was built to")
+                raise UncountedError("its first instruction is not the one that is expected")
         called, program = getattr(ctypes.CDLL(None), name), self._program if not self._together else self._load(0)
 
         def function() -> object:

@@ -426,7 +426,7 @@ class DaemonWatcher:
         now = await asyncio.to_thread(find_speaker, self.pipe_dir)
         if (now.uid, now.without_times.stamp) == (place.speaker.uid, place.speaker.without_times.stamp):
             return None
-        why = "its sockets were exchanged while it was asked, so that what was answered is left out"
+        why = "its sockets were exchanged while it was asked: the answer is not used"
         by = next((uid for uid in (now.uid, now.by, place.speaker.uid, place.speaker.by) if uid), ANYBODY)
         doubted = place._replace(speaker=Speaker(None, why, now.stamp, by, (ANYBODY,)), detail=why)
         every = (watched.place for watched in self._node.watched.values())

@@ -73,7 +73,7 @@ def preview_stop(snapshot: Snapshot, pipe_dir: Path, timeout: int | None, force:
     if daemon is not None and daemon.named_servers:
         return StopPreview(hits, _effect_of_v3(daemon, len(hits), limit), error, status, limits_lost(daemon))
     if not hits and daemon is not None and not daemon.servers_known:
-        then = "it waits for all that there are" if limit is None else f"the GPU work of any is ended after {limit} s"
+        then = "it waits for all clients" if limit is None else f"their GPU work is ended after {limit} s"
         effect = f"which clients are connected is not known, since it cannot be asked: {then}"
     elif not hits:
         effect = "no client is connected: it ends at once"

@@ -154,7 +154,7 @@ class SetLimit(Operation, Generic[T]):
 
 
 _IN_FORCE = {
-    Outcome.BLOCKED: "it may still be carried out when the daemon wakes up: read the value again then",
+    Outcome.BLOCKED: "it may still be carried out when the daemon answers again: read the value again then",
     Outcome.UNREADABLE: "whether it was carried out is not known: read the value again",
     Outcome.NO_BINARY: "nothing was sent",
     Outcome.HELD: "nothing reached the daemon",

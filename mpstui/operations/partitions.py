@@ -200,9 +200,9 @@ class AddPartition(_PartitionOperation):
         made = _made(before, _whole(read.value, daemon), uuid, sent)
         if made is None:
             status = ExitStatus.REFUSED_BY_DAEMON if sent.ok else STATUS[sent.outcome]
-            text = sent.message or "the daemon said that it made a partition, and none has come"
-            return Result(request, status, text, ("no partition has come",))
-        lost = () if sent.ok else (f"the answer was lost ({sent.message.rstrip('.')}); this partition came meanwhile",)
+            text = sent.message or "the daemon said that it made a partition, and there is no new one"
+            return Result(request, status, text, ("there is no new partition",))
+        lost = () if sent.ok else (f"the answer was lost ({sent.message.rstrip('.')}); this partition is new",)
         back = _told(daemon, "rm", made.name)
         details = (*lost, *export_lines(daemon, made.name), f"to take it back: {back}")
         text = f"partition {made.name} is there: {size_words(made.chunks, made.sm_count)}"
@@ -268,7 +268,7 @@ class RemovePartition(_PartitionOperation):
             rule = ExitStatus.REFUSED_BY_SAFETY_RULE
             return Preview(title, facts, hits=hits, error=f"{text}; end them first", error_status=rule)
         waiting = tuple(map(client_line, daemon.pending))
-        others = (Others("Wait for a server, and may want it", waiting),) if waiting else ()
+        others = (Others("Wait for a server, and may need it", waiting),) if waiting else ()
         return Preview(title, facts, others=others)
 
     def undo(self, request: Request, daemon: Daemon) -> Request | None:
@@ -311,7 +311,7 @@ def _whole_chunks(sms: int, per: int) -> int:
     if sms % per:
         below, above = sms // per * per, (sms // per + 1) * per
         near = f"{below} or {above}" if below else str(above)
-        raise Refused(f"{sms} SMs are no whole chunks of {per} SMs: {near} can be had", ExitStatus.USAGE)
+        raise Refused(f"{sms} SMs are no whole number of chunks of {per} SMs: {near} is possible", ExitStatus.USAGE)
     return sms // per
 
 

@@ -80,7 +80,7 @@ def _nobody_to_end(found: Condition) -> str | None:
     if found.health == "unknown" and found.cause != "busy":
         return found.detail
     if found.cause == "busy":
-        return f"{found.detail}. They come one after the other: none of them stays open, and nobody has to end"
+        return f"{found.detail}. Sessions come one after the other and none stays open: no process has to end"
     if found.cause != "held" or found.ends:
         return None
     if found.holder is None:

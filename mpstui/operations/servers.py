@@ -117,7 +117,7 @@ class ShutdownServer(Operation):
             raise Refused("choose a server first", ExitStatus.USAGE)
         server = find_server(daemon, request.server_pid)
         if isinstance(request.subject, Server) and request.subject.key != server.key:
-            raise Refused(f"server {server.pid} is another one by now", ExitStatus.REFUSED_BY_SAFETY_RULE)
+            raise Refused(f"server {server.pid} is another server now", ExitStatus.REFUSED_BY_SAFETY_RULE)
         if server.status == "INITIALIZING" and not request.force:
             why = f"server {server.pid} is starting, and the daemon shuts it down by force alone"
             raise Refused(why, ExitStatus.REFUSED_BY_DAEMON)

@@ -18,7 +18,7 @@ from mpstui.core.v3 import DEFAULT, Namespace, V3Node, V3Server
 HEAD: Final = """\
 # For nvidia-cuda-mps-control -a FILE, as the daemon was when this was made. Sections and schema_version are as
 # documented. Each key that ends in “# a guess” is named like the option of the command, which nobody has tried: a
-# daemon refuses the file where a key is called otherwise. “mpstui profile save” and “profile apply” need no guess.
+# daemon refuses the file where a key has another name. “mpstui profile save” and “profile apply” need no guess.
 schema_version = "1.0"
 """
 _GUESS: Final = "  # a guess"

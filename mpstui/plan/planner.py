@@ -97,7 +97,7 @@ def _by_count(target: PlanTarget, count: int) -> Share:
     comes_to = sms_of(percentage, target.sm_count, target.rounding)
     warnings: tuple[str, ...] = ()
     if comes_to != count:
-        warnings = (f"{count} SMs cannot be had: {_steps(target)}; it gets {comes_to}",)
+        warnings = (f"{count} SMs are not possible: {_steps(target)}; it gets {comes_to}",)
     affinity = max(target.rounding.floor, math.ceil(count / target.rounding.step) * target.rounding.step)
     return Share("", percentage, comes_to, float(count), affinity_sms=min(target.sm_count, affinity), warnings=warnings)
 

@@ -260,7 +260,7 @@ def _time(value: object) -> float | None:
         found = datetime.fromisoformat(value)
         at = found.timestamp() if found.tzinfo is not None else None
     except (ValueError, OverflowError):
-        raise ValueError("time is none") from None
+        raise ValueError("time is not a time") from None
     if at is not None and not 0 <= at < _LATEST:
         raise ValueError("time is out of range")
     return at

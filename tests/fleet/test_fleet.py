@@ -322,7 +322,7 @@ def lying() -> Iterator[Callable[[Any, int], str]]:
     "body", [b"<html>", b"", b"[" * 100_000, {"data": 1}, {"data": {"result": {"a": 1}}}, [], b"\xff"]
 )
 def test_who_is_no_prometheus_is_told_so(lying: Any, body: Any) -> None:
-    with pytest.raises(FleetError, match="no Prometheus"):
+    with pytest.raises(FleetError, match="not one of Prometheus"):
         Prometheus(lying(body)).look(NOW)
 
 
@@ -388,9 +388,9 @@ def test_who_sends_elsewhere_is_not_followed_and_the_address_is_said(lying: Any,
     url = lying({}, status, headers={"Location": f"{other}/p/api/v1/query?a=b"})
     with pytest.raises(FleetError) as raised:
         Prometheus(url).look(NOW)
-    assert str(raised.value) == f"Prometheus at {url} sends to another address: give {other}/p"
+    assert str(raised.value) == f"Prometheus at {url} redirects to another address: give {other}/p"
     nowhere = lying({}, status, headers={"Location": "/login\x1b[2J"})
-    with pytest.raises(FleetError, match=r"sends to another address: give /login\\x1b\[2J"):
+    with pytest.raises(FleetError, match=r"redirects to another address: give /login\\x1b\[2J"):
         Prometheus(nowhere).look(NOW)
     assert asked == []
 

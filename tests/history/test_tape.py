@@ -424,7 +424,7 @@ def test_an_older_part_that_is_somebody_elses_is_left_out(tmp_path, small_file):
     tape = FileTape(path)
     assert tape.uid == os.geteuid(), "what is left out says nothing of whose the rest is"
     assert len(tape.heads()) == len(FileTape(small_file).heads())
-    assert "a.mps.1 is left out: it belongs to somebody else" in tape.trouble
+    assert "a.mps.1 is left out: it belongs to another user" in tape.trouble
     forged.unlink()
     os.mkfifo(forged)
     assert "is left out" in FileTape(path).trouble

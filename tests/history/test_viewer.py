@@ -63,7 +63,7 @@ def test_what_a_screen_has_kept_is_saved_as_a_recording(tape, tmp_path) -> None:
     path = tmp_path / "kept.mps"
     made, said = asyncio.run(screen.save(f" {path} "))
     assert made
-    assert said.endswith(f", for you alone. mpstui replay {path} shows it.")
+    assert said.endswith(f", readable by you alone. mpstui replay {path} shows it.")
     assert said.startswith(time.strftime("%H:%M:%S to ", time.localtime(tape.heads()[0].first)))
     assert path.stat().st_mode & 0o777 == 0o600
     whole = b"".join(line + b"\n" for n in range(len(tape.heads())) for line in lines(tape, n))
@@ -395,7 +395,7 @@ def test_logs_that_are_not_there_are_said_so(tmp_path) -> None:
     with pytest.raises(RecordingError, match="No such file"):
         of_logs([tmp_path])
     (tmp_path / "control.log").write_bytes(b"nothing\n")
-    with pytest.raises(RecordingError, match="tell of nothing"):
+    with pytest.raises(RecordingError, match="have no events"):
         LogTape([tmp_path])
 
 

@@ -290,7 +290,7 @@ async def test_one_thread_keeps_gpu_util_up_and_the_sms_idle(
     assert "One thread is enough for a GPU-Util of 100 %" in result["verdict"]
     busy = node.spawn("busy")
     assert await run(experiment, sources, node, "gpu-util", "--repeats", "1", "--seconds", "0.5", "--json") == 0
-    assert "Others are at work on this device" in json.loads(capsys.readouterr().out)["verdict"]
+    assert "Others work on this device" in json.loads(capsys.readouterr().out)["verdict"]
     busy.tell("exit")
 
 

@@ -26,7 +26,7 @@ def fails(text: str) -> SimpleNamespace:
         (
             SimpleNamespace(cuInit=lambda _flags: (0,), cuDriverGetVersion=lambda: (0, 11040)),
             "old_driver",
-            "the driver speaks CUDA 11.4, too old for the kernels",
+            "the driver has CUDA 11.4, too old for the kernels",
         ),
     ],
     ids=["no library", "no words", "too old"],

@@ -56,11 +56,12 @@ async def test_shares_of_twice_the_device_are_compared_with_those_that_fit(monke
     ]  # fmt: skip
     assert len(asked) == len(said) == 9
     assert outcome.verdict == (
-        "With 50 % each they do 100% more in all than with 25 % each. p99 of the slowest is 5.0 ms instead of 2.0 ms."
+        "With 50 % each total throughput is 100% higher than with 25 % each. "
+        "p99 of the slowest is 5.0 ms instead of 2.0 ms."
     )
     stand_in(monkeypatch, lambda number, specs: [report(number % 5, 0.001, 0.002)] * 4)
     assert (await oversubscribe(lab([]))).verdict == (
-        "No difference seen in what they do in all with 25 % each and with 50 % each. "
+        "No difference seen in total throughput between 25 % each and 50 % each. "
         "No difference seen in p99 of the slowest."
     )
     stand_in(monkeypatch, lambda number, specs: [
@@ -140,4 +141,4 @@ async def test_they_run_on_the_simulated_node(
     assert result["verdict"].startswith("SIMULATED: No difference seen")
     assert result["data"]
     assert len(result["notes"]) == (4 if name == "priority" else 3)
-    assert result["notes"][-1].startswith("One repeat tells nothing of chance")
+    assert result["notes"][-1].startswith("One repeat does not show how much is chance")

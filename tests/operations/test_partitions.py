@@ -148,7 +148,7 @@ def test_a_device_has_to_be_one(device: str, words: str) -> None:
 def test_sms_that_are_no_whole_chunks_are_refused_with_those_that_are() -> None:
     request = Request("add_partition", PIPE, "60 SM", device="0")
     shown = AddPartition().show(request, Snapshot(0.0), having(SEVEN))
-    assert "60 SMs are no whole chunks of 8 SMs: 56 or 64 can be had" in (shown.error or "")
+    assert "60 SMs are no whole number of chunks of 8 SMs: 56 or 64 is possible" in (shown.error or "")
 
 
 def test_how_many_sms_a_number_of_chunks_has_is_no_more_than_about_so_many() -> None:

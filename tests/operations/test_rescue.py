@@ -273,7 +273,7 @@ async def test_only_the_session_that_was_shown_is_ended_and_for_its_own_daemon(
             ),
             "most likely kept open by PID 4711, user dave: its connections cannot be seen from here",
         ),
-        (condition.busy("Other sessions kept it busy.", condition.Moment()), "none of them stays open"),
+        (condition.busy("Other sessions kept it busy.", condition.Moment()), "none stays open"),
         (condition.ok(), "the daemon answers: no process is in its way"),
     ],
 )

@@ -114,7 +114,7 @@ def test_a_server_that_has_the_number_by_now_is_another_one() -> None:
     server = node().daemons[0].servers[0]
     named = shut_down(KEY, force=True)._replace(subject=replace(server, key=ProcessKey(634, 7)))
     shown = preview(named, node())
-    assert (shown.error_status, shown.error) == (ExitStatus.REFUSED_BY_SAFETY_RULE, "server 634 is another one by now")
+    assert (shown.error_status, shown.error) == (ExitStatus.REFUSED_BY_SAFETY_RULE, "server 634 is another server now")
     assert preview(named._replace(subject=server), node()).error is None
 
 

@@ -67,7 +67,7 @@ def test_a_count_between_the_steps_gets_the_next_one_and_says_so() -> None:
     plan = make_plan(H100, "exact", sm_counts=[25, 3])
     assert [share.sm_count for share in plan.shares] == [26, 8]
     assert [share.affinity_sms for share in plan.shares] == [26, 8]
-    assert all("cannot be had" in share.warnings[0] for share in plan.shares)
+    assert all("are not possible" in share.warnings[0] for share in plan.shares)
 
 
 @pytest.mark.parametrize("number", range(1, 49))
