@@ -52,7 +52,7 @@ from mpstui.system.procfs import (
     read_proc,
     read_stat,
 )
-from mpstui.system.trusted import NotTrustedError, Owners, UnreadableLogError, is_there, judge_directory, open_log
+from mpstui.system.trusted import NotTrustedError, Owners, UnreadableLogError, judge_directory, open_log
 
 CHECKS: Final[tuple[Callable[[Facts], Iterator[Finding]], ...]] = (
     setup.driver,
@@ -184,7 +184,7 @@ def examine_logs(snapshot: Snapshot, log_dir: Path, faults: Sequence[float]) -> 
 
     ``faults``: when fatal faults happened in them, seconds since the epoch.
     """
-    logs = tuple(replace(_log(log_dir / name, None), free=None) for name in _LOGS if is_there(log_dir / name))
+    logs = tuple(replace(_log(log_dir / name, None), free=None) for name in _LOGS if os.path.lexists(log_dir / name))
     facts = Facts(snapshot, BinaryFacts(None), logs=logs)
     found = [*setup.logs(facts), *sharing.past_faults(faults, path_text(log_dir)), *sharing.users(facts)]
     found += [finding for finding in sharing.from_status(facts) if finding.check in {"starting", "faults"}]
@@ -215,7 +215,7 @@ def gather(snapshot: Snapshot, places: Sequence[Place], binary: Sequence[str]) -
             if log_dir is not None
             for log in (*(log_dir / name for name in _LOGS), *(server_logs(log_dir, owners) if several else ()))
             # Before the first server there is no server.log, and nothing is wrong.
-            if log == log_dir / "control.log" or not is_there(log_dir / "control.log") or is_there(log)
+            if log == log_dir / "control.log" or not os.path.lexists(log_dir / "control.log") or os.path.lexists(log)
         ),
         processes=tuple(_processes(snapshot)),
         client_environments={client.pid: environment_of(client.key) for client in clients},

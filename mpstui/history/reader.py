@@ -23,7 +23,7 @@ from mpstui.history.parser_process import parsed
 from mpstui.observe.logs import CONTROL_LOG, CONTROL_MARKER, SERVER_LOG, LogTail, last_change, server_logs
 from mpstui.observe.state import TWICE, DaemonState, EventLog, told_by
 from mpstui.system.procfs import ProcessFacts, user_name
-from mpstui.system.trusted import Owners, UnreadableLogError, is_there
+from mpstui.system.trusted import Owners, UnreadableLogError
 
 _LEAD: Final = 256 << 10
 """Bytes read before the time asked for: what is told of a client there explains what follows."""
@@ -122,7 +122,7 @@ class LogHistory(Telling):
             try:
                 self._files[name] = LogFile(log_dir / name, owners)
             except UnreadableLogError as error:
-                if name in self._parsers or is_there(log_dir / name):
+                if name in self._parsers or os.path.lexists(log_dir / name):
                     self.trouble.append(str(error))
                     errors.append(error)
                 continue

@@ -44,7 +44,6 @@ from mpstui.system.trusted import (
     _judge,
     _judge_mounts,
     is_believed,
-    is_there,
     judge_own,
     open_log,
     owners_of,
@@ -489,11 +488,11 @@ def find_log_dir(pipe_dir: Path, daemon: DaemonProcess | None, wanted: Path | No
     guesses = list(_siblings(pipe_dir))
     if daemon is not None and daemon.log_dir is not None:
         if daemon.log_id is None:
-            return daemon.log_dir if is_there(daemon.log_dir / _LOG) else None
+            return daemon.log_dir if os.path.lexists(daemon.log_dir / _LOG) else None
         # The daemon may run in a container: its directory is known by what it is, not by what it is called there.
         within = Path(f"/proc/{daemon.key.pid}/root" + os.fspath(daemon.log_dir))
         for path in (daemon.log_dir, *guesses, within):
-            if file_id(path) == daemon.log_id and is_there(path / _LOG):
+            if file_id(path) == daemon.log_id and os.path.lexists(path / _LOG):
                 return path
         return None
     for path in guesses:

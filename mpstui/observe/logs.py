@@ -15,7 +15,7 @@ from mpstui.control.protocol import LEGACY, ControlProtocol
 from mpstui.control.v3 import NAME
 from mpstui.core.model import Event
 from mpstui.observe.sources import BlockingCalls
-from mpstui.system.trusted import Owners, UnreadableLogError, is_there, open_log
+from mpstui.system.trusted import Owners, UnreadableLogError, open_log
 
 # Follows one log file: from its end on, through rotation and truncation, at the cost of one ``stat`` a poll.
 
@@ -306,7 +306,7 @@ def server_logs(log_dir: Path, owners: Owners | None = None) -> list[Path]:
                 theirs = owners is None or folder.st_uid in owners
                 if theirs and NAME.fullmatch(each.name) and each.is_dir(follow_symlinks=False):
                     log = log_dir / each.name / SERVER_LOG
-                    if not is_there(log_dir / each.name / CONTROL_LOG):
+                    if not os.path.lexists(log_dir / each.name / CONTROL_LOG):
                         found.append((_written(log, folder.st_mtime_ns), log))
     except OSError:
         return []
@@ -389,7 +389,7 @@ class LogWatch:
         if self._control.tail.error is not None:
             return self._control.tail.error
         tails = (each.tail for each in self._logs[1:])
-        return next((tail.error for tail in tails if tail.error is not None and is_there(tail.path)), None)
+        return next((tail.error for tail in tails if tail.error is not None and os.path.lexists(tail.path)), None)
 
     @property
     def believed(self) -> bool:

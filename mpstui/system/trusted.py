@@ -427,11 +427,3 @@ def is_believed(path: Path, owners: Owners) -> bool:
     except UnreadableLogError:
         return False
     return True
-
-
-def is_there(path: Path) -> bool:
-    """Whether there is anything of that name."""
-    try:
-        return os.path.lexists(path)
-    except ValueError:
-        return False

@@ -15,6 +15,7 @@ import signal
 import struct
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -377,6 +378,48 @@ def test_links_and_dots_on_the_way_are_walked_one_by_one(crowd: Path, stranger: 
         open_log(crowd / "his" / "control.log", ROOT)
     with pytest.raises(UnreadableLogError):
         open_log(crowd / "a\0b" / "control.log", ROOT)
+
+
+def test_as_many_links_as_the_kernel_follows_are_followed_and_nothing_is_above_the_root(tmp_path: Path) -> None:
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    (folder / "control.log").write_text("told")
+    (tmp_path / "1").symlink_to("logs")
+    for number in range(2, 42):
+        (tmp_path / str(number)).symlink_to(str(number - 1))
+    with ExitStack() as held:
+        for way in ("40", f"/../..{tmp_path}/logs/../1"):
+            above, _ = trusted.walk(tmp_path / way / "control.log", held, None, False)
+            assert os.path.samestat(os.fstat(above[-1]), os.stat(folder))
+        with pytest.raises(OSError, match="symbolic links"):
+            trusted.walk(tmp_path / "41" / "control.log", held, None, False)
+        for way in ("/../x", f"{Path(*tmp_path.parts[:2])}/../x"):
+            (root,), _ = trusted.walk(Path(way), held, None, False)
+            assert os.path.samestat(os.fstat(root), os.stat("/"))
+
+
+def test_a_pipe_that_this_process_has_open_is_waited_for_whatever_else_it_has_open(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It is looked for among all that is open: what was opened to be looked at only, and what is closed by now, do not
+    end the search."""
+    os.mkfifo(fifo := tmp_path / "fifo")
+    looked_at, given = os.open(fifo, os.O_PATH), os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    other, found = os.open("/dev/null", os.O_RDONLY), os.stat(fifo)
+    try:
+        for names, is_given in (
+            ((), False),
+            ((other, looked_at), False),
+            ((given,), True),
+            ((1 << 20, other, looked_at, given, other), True),
+            ((other, looked_at, 1 << 20), False),
+        ):
+            with monkeypatch.context() as here:
+                here.setattr(trusted.os, "listdir", lambda place, names=names: list(map(str, names)))
+                assert trusted._is_given(found) is is_given, names
+    finally:
+        for fd in (looked_at, given, other):
+            os.close(fd)
 
 
 def test_a_second_name_is_not_trusted(crowd: Path) -> None:

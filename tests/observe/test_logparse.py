@@ -201,6 +201,9 @@ def test_terminate_refused_and_done():
             ["Invalid process 645!", "1"],
             [("terminate_requested", 634, 645), ("command", None, 645, "refused=1")],
         ),
+        # What is not that command is no termination, before it in the alphabet or behind it.
+        ("what 634 645", ["0"], [("command", None, None)]),
+        ("quit 634 645", ["0"], [("command", 634, None, "changes=1")]),
         ("quit", [], [("command", None, None, "changes=1")]),
         ("quit -t 5", [], [("command", None, None, "changes=1")]),
         ("shutdown_server 634 -f", [], [("command", 634, None, "changes=1")]),
@@ -220,8 +223,8 @@ def test_terminate_refused_and_done():
         ("set_active_thread_percentage 634", ["12.5"], [("command", None, None)]),
         ("set_active_thread_percentage 634 12.5", ["1.2.5"], [("command", None, None)]),
         (
-            "set_active_thread_percentage 634 12.5",
-            ["Server 634 is <busy>"],  # nothing was set (fact 45)
+            "set_active_thread_percentage 634 12",
+            ["Server 634 is <busy>"],  # nothing was set (fact 45), and 12 is no process
             [("command", None, None, "refused=1")],
         ),
         (

@@ -207,6 +207,20 @@ def test_who_holds_the_lock(
     assert lock_holder(tmp_path) == holder
 
 
+@pytest.mark.parametrize(
+    ("text", "pid"),
+    [
+        ("480", 480), (" 480\n", 480), ("9" * 9, 999_999_999), ("9" * 10, None), ("9" * 400, None), ("", None),
+        ("-1", None), ("4 80", None), ("../tmp/evil", None),
+    ],
+)  # fmt: skip
+def test_a_pid_file_that_anybody_may_have_written_to_tells_a_number_or_nothing(
+    tmp_path: Path, text: str, pid: int | None
+) -> None:
+    (tmp_path / "nvidia-cuda-mps-control.pid").write_text(text)
+    assert discovery._read_pid_file(tmp_path) == pid
+
+
 def test_a_daemon_that_has_no_number_here_is_one_of_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
     for holder, found in ((0, ProcessKey(0)), (None, None), (os.getpid(), discovery.process_key(os.getpid()))):
         says(monkeypatch, lock_holder=holder)
@@ -289,8 +303,9 @@ def test_what_is_a_control_daemon(
     assert (None if daemon is None else daemon.pipe_dir) == pipe_dir
     if daemon is not None:
         assert (daemon.key, daemon.uid, daemon.pid_there) == (ProcessKey(480, 7), uid, None)
-        says(monkeypatch, namespace_pids=(480, 12, 3))
-        assert daemon_process(480).pid_there == 3  # type: ignore[union-attr]
+        for pids in ((480, 3), (480, 12, 3)):
+            says(monkeypatch, namespace_pids=pids)
+            assert daemon_process(480).pid_there == 3  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
