@@ -24,6 +24,7 @@ SCRIPT = control_binary()[-1]
 MADE = stand_in.made()
 OTHER = b"\x80 \xff\n"
 Said = list[bytes]
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: it is told by its user ID")
 pytestmark = pytest.mark.skipif(not MADE, reason="no C compiler here")
 
 
@@ -43,7 +44,7 @@ def places() -> Iterator[dict[str, Path]]:
 class Daemon:
     """Answers packet by packet with what it was given, then closes; an empty list says nothing to that packet."""
 
-    def __init__(self, place: Path, answers: list[Said], *, name: str = "control") -> None:
+    def __init__(self, place: Path, answers: list[Said], *, name: str = "control_privileged") -> None:
         self.heard: list[bytes] = []
         self._path = place / name
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -78,9 +79,16 @@ class Daemon:
 
 
 def outcome(
-    python: str, place: Path, words: list[str], stdin: bytes, answers: list[Said], *, name: str = "control"
+    python: str,
+    place: Path,
+    words: list[str],
+    stdin: bytes,
+    answers: list[Said],
+    *,
+    name: str = "control",
+    uid: str = "4711",
 ) -> tuple[object, ...]:
-    environment = {"CUDA_MPS_PIPE_DIRECTORY": os.fspath(place), "MPSTUI_SIM_UID": "4711"}
+    environment = {"CUDA_MPS_PIPE_DIRECTORY": os.fspath(place), "MPSTUI_SIM_UID": uid}
     command = [python, "-I", "-S", SCRIPT, *words]
     with Daemon(place, answers, name=name) as daemon:
         done = subprocess.run(command, input=stdin, capture_output=True, env=environment, timeout=120)
@@ -115,6 +123,16 @@ def test_a_session(case: str, name: str, places: dict[str, Path]) -> None:
     told = [outcome(python, places["580"], [], stdin, answers, name=name) for python in (sys.executable, MADE)]
     assert told[0] == told[1]
     assert outcome(MADE, places["580"], ["--simulated-driver=535.1"], stdin, answers, name=name) == told[0]
+
+
+@pytest.mark.parametrize("uid", ["0", pytest.param("", marks=needs_root)])
+@pytest.mark.parametrize(("name", "status"), [("control", 1), ("control_privileged", 0)])
+def test_root_comes_to_the_privileged_socket_alone(name: str, status: int, uid: str, places: dict[str, Path]) -> None:
+    """Fact 59. It came to the other one too, as no control binary does."""
+    up = [[b"+"], [b"Da", b"E"]]
+    told = [outcome(python, places["580"], [], b"ps\n", up, name=name, uid=uid) for python in (sys.executable, MADE)]
+    assert told[0] == told[1]
+    assert (told[0][0], bool(told[0][3])) == (status, status == 0)
 
 
 CALLS: dict[str, list[Said]] = {
