@@ -204,6 +204,11 @@ def not_asked(message: str, moment: Moment, *, unreadable: bool = False) -> Cond
     return _condition("not_asked", message.rstrip(".") + moment.age, remedy)
 
 
+def cut_off(why: str, remedy: str, moment: Moment) -> Condition:
+    """It runs, and nothing comes to it: ``why``, what is in the place of its sockets."""
+    return _condition("not_asked", why + moment.age, remedy)
+
+
 def not_spoken(reason: str) -> Condition:
     """It runs in a mode whose answers this program does not understand, for this ``reason``."""
     remedy = "Use the daemon's own commands, such as nvidia-cuda-mps-control server list and … client list."

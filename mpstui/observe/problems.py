@@ -38,7 +38,7 @@ from mpstui.core.model import (
 )
 from mpstui.core.problems import KINDS, problem
 from mpstui.core.text import UNKNOWN, client_pids, format_size, listed, moment_text, owner, path_text, printable
-from mpstui.core.trust import Speaker, end_usurped, to_its_owner, whose_word
+from mpstui.core.trust import ANYBODY, Speaker, cut_off_by, end_usurped, to_its_owner, whose_word
 from mpstui.core.v3 import DEFAULT
 from mpstui.observe.discovery import Place, start_checked
 from mpstui.observe.sources import NvmlSample
@@ -334,6 +334,8 @@ def _answer_condition(
         clients = (client for server in state.servers.values() for client in server.clients.values())
         asked = [client.pid for client in clients if client.asked or client.ended]
         return condition.silent(message, asked, any(server.ending for server in state.servers.values()), moment)
+    if outcome is Outcome.ABSENT and place.daemon is not None and ANYBODY in place.speaker.sockets:
+        return condition.cut_off(cut_off_by(place), end_usurped(place), moment)
     if outcome is Outcome.ABSENT:
         return condition.gone(message, start, moment=moment)
     if outcome in {Outcome.NO_BINARY, Outcome.UNREADABLE}:

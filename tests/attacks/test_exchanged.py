@@ -141,6 +141,9 @@ def test_a_daemon_whose_socket_is_not_there_is_told_of(
     roots.run("mv", pipe_dir / "control_privileged", pipe_dir / "x")
     health = mpstui("status", "--health", "--pipe-dir", pipe_dir)
     assert (health.returncode, "its socket control_privileged is not there" in health.stderr) == (4, True)
+    told = mpstui("status", "--pipe-dir", pipe_dir, MPSTUI_CONTROL_DEADLINE="1")  # root's commands come to no other
+    assert (told.returncode, f"Daemon {daemon.pid} of root runs here, but" in told.stderr) == (4, True), told.stderr
+    assert not any(word in told.stdout + told.stderr for word in ("stale", "Start a daemon")), told
 
 
 OWN_FILES = {
