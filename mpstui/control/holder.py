@@ -112,7 +112,7 @@ def _session(
     options = parse_command_line(argv[:-1] if argv[-1] == "" else argv, binary=binary)
     if options is None or options.daemon:
         return None
-    sockets = _sockets(pid)
+    sockets = sockets_of(pid)
     if sockets is not None and not sockets:
         return None  # it is not connected yet, or no more
     if sockets is not None and connected is not None and _same_network(pid):
@@ -148,7 +148,7 @@ def _pipe_directory(pid: int) -> str | None:
     return named[0] if named else DEFAULT_PIPE_DIRECTORY
 
 
-def _sockets(pid: int) -> frozenset[int] | None:
+def sockets_of(pid: int) -> frozenset[int] | None:
     """Inodes of the process's sockets; None where they may not be seen."""
     found = set()
     try:
@@ -170,7 +170,7 @@ def _same_network(pid: int) -> bool:
         return False
 
 
-_SOCK_DIAG, _DIAG_BY_FAMILY, _ESTABLISHED = 4, 20, 1
+_SOCK_DIAG, _DIAG_BY_FAMILY, _ESTABLISHED, _LISTENING = 4, 20, 1, 10
 _NAME, _VFS, _PEER = 0, 1, 2
 _HEADER = struct.Struct("=IHHII")
 
@@ -185,11 +185,10 @@ def connections(pipe_dir: Path) -> frozenset[int] | None:
         path = os.path.join(real_path(pipe_dir), name)
         names.add(path)
         with contextlib.suppress(OSError):
-            status = os.stat(path)
-            files.add((status.st_ino, os.major(status.st_dev) << 20 | os.minor(status.st_dev)))
+            files.add(_vfs(os.stat(path)))
     found = set()
     try:
-        for attributes in _unix_sockets():
+        for _, attributes in _unix_sockets(_ESTABLISHED):
             path = os.fsdecode(attributes.get(_NAME, b"").rstrip(b"\0"))
             same = path.startswith("/") and (path in names or real_path(path) in names)
             vfs = attributes.get(_VFS, b"")
@@ -202,10 +201,26 @@ def connections(pipe_dir: Path) -> frozenset[int] | None:
     return frozenset(found)
 
 
-def _unix_sockets() -> Iterator[dict[int, bytes]]:
-    """The attributes of each connected Unix socket of this network namespace; raises OSError."""
+def listening_at(path: Path) -> frozenset[int]:
+    """Inodes of the sockets of this network namespace that listen at this file, whatever its name was when they were
+    bound to it; empty also where the kernel's list cannot be had."""
+    try:
+        file = _vfs(os.lstat(path))
+        listening = [(inode, attributes.get(_VFS, b"")) for inode, attributes in _unix_sockets(_LISTENING)]
+        return frozenset(inode for inode, vfs in listening if len(vfs) == 8 and struct.unpack("=II", vfs) == file)
+    except (OSError, ValueError, struct.error):
+        return frozenset()
+
+
+def _vfs(found: os.stat_result) -> tuple[int, int]:
+    """Inode and device of a socket's file as the kernel's list has them, which cuts the inode."""
+    return found.st_ino & 0xFFFFFFFF, os.major(found.st_dev) << 20 | os.minor(found.st_dev)
+
+
+def _unix_sockets(state: int) -> Iterator[tuple[int, dict[int, bytes]]]:
+    """Inode and attributes of each Unix socket of this network namespace that is in this state; raises OSError."""
     show = 1 << _NAME | 1 << _VFS | 1 << _PEER
-    request = struct.pack("=BBHIIIII", socket.AF_UNIX, 0, 0, 1 << _ESTABLISHED, 0, show, 0xFFFFFFFF, 0xFFFFFFFF)
+    request = struct.pack("=BBHIIIII", socket.AF_UNIX, 0, 0, 1 << state, 0, show, 0xFFFFFFFF, 0xFFFFFFFF)
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG) as link:
         link.settimeout(2.0)
         link.send(_HEADER.pack(_HEADER.size + len(request), _DIAG_BY_FAMILY, 0x301, 1, 0) + request)  # REQUEST, DUMP
@@ -217,7 +232,7 @@ def _unix_sockets() -> Iterator[dict[int, bytes]]:
                     return
                 if kind != _DIAG_BY_FAMILY or length < _HEADER.size:
                     raise OSError("no list of sockets")
-                yield _attributes(data[_HEADER.size + 16 : length])
+                yield struct.unpack_from("=I", data, _HEADER.size + 4)[0], _attributes(data[_HEADER.size + 16 : length])
                 data = data[(length + 3) & ~3 :]
 
 

@@ -418,15 +418,19 @@ class DaemonWatcher:
         return await self._exchanged() or asked
 
     async def _exchanged(self) -> Asked | None:
-        """Nothing that was answered, where somebody has put other sockets there since one looked whose they are: in a
-        directory as a daemon makes it, anybody can, and root's daemon would have said what a stranger's did."""
+        """Nothing that was answered, where somebody has put other sockets there since one looked whose they are, or
+        before: in a directory as a daemon makes it, anybody can, and root's daemon would have said what a stranger's,
+        or another one of root's, did."""
         place = self._node.watch(self.pipe_dir).place
         if place is None or not place.speaker.stamp:
             return None
         now = await asyncio.to_thread(find_speaker, self.pipe_dir)
-        if (now.uid, now.without_times.stamp) == (place.speaker.uid, place.speaker.without_times.stamp):
+        same = now.without_times.stamp == place.speaker.without_times.stamp
+        if same and now.uid == place.speaker.uid:
             return None
         why = "its sockets were exchanged while it was asked: the answer is not used"
+        if same and place.speaker.uid is None:  # who listens there was looked at with the place
+            why = place.speaker.why
         by = next((uid for uid in (now.uid, now.by, place.speaker.uid, place.speaker.by) if uid), ANYBODY)
         doubted = place._replace(speaker=Speaker(None, why, now.stamp, by, (ANYBODY,)), detail=why)
         every = (watched.place for watched in self._node.watched.values())

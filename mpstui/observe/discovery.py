@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from mpstui.control.commandline import PROGRAM, SOCKETS, Protocol, parse_command_line
+from mpstui.control.holder import listening_at, sockets_of
 from mpstui.core.late import pattern
 from mpstui.core.model import DEVICES_VARIABLE, EMPTY, LIMIT_VARIABLES, ProcessKey
 from mpstui.core.text import owner, path_text, printable, unprintable
@@ -794,7 +795,22 @@ def _place(
     found = _found(pipe_dir, wanted_log_dir, daemons, others)
     if found.state == "running" and found.daemon is not None:
         speaker = _without_socket(pipe_dir, found.protocol, speaker)
+        if found.protocol == "legacy" and speaker.stamp and (why := _anothers_socket(pipe_dir, found.daemon)):
+            speaker = speaker._replace(uid=None, why=why, by=ANYBODY, sockets=(*speaker.sockets, ANYBODY))
     return found._replace(speaker=speaker, pids_are_ours=pids_are_ours(pipe_dir, speaker, daemons))
+
+
+def _anothers_socket(pipe_dir: Path, daemon: ProcessKey) -> str | None:
+    """Which socket in the place of a daemon's own is another process's, as a clause: whoever may write to the directory
+    moves the socket of another daemon of root's there, which is root's too. The daemon itself listens at both (fact
+    50). None also where it is not known, as of a process in another network namespace, or of one whose descriptors may
+    not be looked at."""
+    own = sockets_of(daemon.pid)
+    for name in SOCKETS if own else ():
+        there = listening_at(pipe_dir / name)
+        if there and own is not None and not there & own and process_key(daemon.pid) == daemon:
+            return f"its socket {name} is another process's"
+    return None
 
 
 def _without_socket(pipe_dir: Path, protocol: Protocol | None, speaker: Speaker) -> Speaker:

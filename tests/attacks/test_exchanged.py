@@ -174,3 +174,31 @@ def test_what_is_roots_own_in_the_place_of_a_socket_is_none(
     assert (health.returncode, f"daemon {daemon.pid} runs, but {said}" in health.stderr) == (4, True), health.stderr
     told = mpstui("status", "--pipe-dir", pipe_dir, MPSTUI_CONTROL_DEADLINE="1")
     assert (told.returncode, said in told.stderr) == (4, True), told.stderr
+
+
+@pytest.mark.parametrize("name", ["control", "control_privileged"])
+def test_another_daemon_of_roots_in_the_place_of_a_socket_does_not_speak_for_this_one(
+    stranger: Stranger, roots: Stranger, crowd: Path, name: str
+) -> None:
+    """Both are root's: owners and modes are as they should be, and what the one said was shown as the other's."""
+    pipe_dir, other = crowd / "mps", crowd / "other"
+    with roots_process() as victim:
+        pipe_dir.mkdir()
+        other.mkdir()
+        daemon = lying_daemon(roots, pipe_dir, clients=[], mode=0o777)
+        lying_daemon(roots, other, clients=[victim.pid], mode=0o777)
+        assert mpstui("status", "--health", "--pipe-dir", pipe_dir).returncode == 0
+        assert mpstui("status", "--health", "--pipe-dir", other).returncode == 0
+        stranger.run("mv", pipe_dir / name, pipe_dir / "x")
+        stranger.run("mv", other / name, pipe_dir / name)
+        said = f"its socket {name} is another process's"
+        health = mpstui("status", "--health", "--pipe-dir", pipe_dir)
+        assert (health.returncode, f"daemon {daemon.pid} runs, but {said}" in health.stderr) == (4, True), health.stderr
+        told = mpstui("status", "--pipe-dir", pipe_dir, MPSTUI_CONTROL_DEADLINE="1")
+        assert (told.returncode, said in told.stderr, str(victim.pid) in told.stdout) == (4, True, False), told
+        changed = mpstui("set", "client-priority", "1", "--pipe-dir", pipe_dir, MPSTUI_CONTROL_DEADLINE="1")
+        assert changed.returncode not in {0, 1}, "nothing is sent to the other one"
+        ended = mpstui("terminate", victim.pid, "--kill", "--yes", "--pipe-dir", pipe_dir, MPSTUI_CONTROL_DEADLINE="1")
+        assert ended.returncode != 0
+        assert os.path.exists(f"/proc/{victim.pid}")
+        assert victim.poll() is None

@@ -8,6 +8,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +18,14 @@ import psutil
 import pytest
 
 from mpstui.control import holder
-from mpstui.control.holder import HELD_AFTER, HeldSession, SessionWatch, find_sessions
+from mpstui.control.holder import (
+    HELD_AFTER,
+    HeldSession,
+    SessionWatch,
+    find_sessions,
+    listening_at,
+    sockets_of,
+)
 from mpstui.core.condition import describe_holder
 from mpstui.core.model import SessionHolder
 from mpstui.system.procfs import process_key
@@ -261,3 +269,17 @@ def test_to_another_user_it_is_only_likely(pipe: Callable[[str], Pipe], start: S
     assert os.read(read, 100) == b"[False]"
     os.close(read)
     os.close(write)
+
+
+def test_who_listens_at_a_file_is_known_by_what_it_is_and_not_by_its_name() -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener, tempfile.TemporaryDirectory() as folder:
+        bound, moved = Path(folder, "bound"), Path(folder, "moved")
+        listener.bind(os.fspath(bound))
+        assert listening_at(bound) == frozenset(), "it does not listen yet"
+        listener.listen()
+        inode = os.fstat(listener.fileno()).st_ino
+        assert listening_at(bound) == {inode}
+        assert inode in (sockets_of(os.getpid()) or ())
+        bound.rename(moved)
+        bound.symlink_to("moved")
+        assert (listening_at(moved), listening_at(bound), listening_at(Path(folder, "no"))) == ({inode}, set(), set())

@@ -221,6 +221,26 @@ def test_a_pid_file_that_anybody_may_have_written_to_tells_a_number_or_nothing(
     assert discovery._read_pid_file(tmp_path) == pid
 
 
+@pytest.mark.parametrize(
+    ("own", "there", "now", "anothers"),
+    [
+        ({7, 8}, {7}, 1, False),
+        ({7, 8}, {7, 9}, 1, False),
+        ({7, 8}, {9}, 1, True),
+        ({7, 8}, {9}, 2, False),  # it has ended meanwhile, and its number is another process's
+        ({7, 8}, set(), 1, False),  # nobody listens there, or somebody in another network namespace
+        (set(), {9}, 1, False),
+        (None, {9}, 1, False),  # its descriptors may not be looked at
+    ],
+)
+def test_whose_socket_it_is_tells_who_listens_there(
+    monkeypatch: pytest.MonkeyPatch, own: set[int] | None, there: set[int], now: int, anothers: bool
+) -> None:
+    says(monkeypatch, sockets_of=own, listening_at=there, process_key=ProcessKey(480, now))
+    why = discovery._anothers_socket(P, ProcessKey(480, 1))
+    assert why == ("its socket control is another process's" if anothers else None)
+
+
 def test_a_daemon_that_has_no_number_here_is_one_of_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
     for holder, found in ((0, ProcessKey(0)), (None, None), (os.getpid(), discovery.process_key(os.getpid()))):
         says(monkeypatch, lock_holder=holder)
