@@ -204,7 +204,7 @@ def not_asked(message: str, moment: Moment, *, unreadable: bool = False) -> Cond
     return _condition("not_asked", message.rstrip(".") + moment.age, remedy)
 
 
-def cut_off(why: str, remedy: str, moment: Moment) -> Condition:
+def unreached(why: str, remedy: str, moment: Moment) -> Condition:
     """It runs, and nothing comes to it: ``why``, what is in the place of its sockets."""
     return _condition("not_asked", why + moment.age, remedy)
 

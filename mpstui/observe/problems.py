@@ -335,7 +335,7 @@ def _answer_condition(
         asked = [client.pid for client in clients if client.asked or client.ended]
         return condition.silent(message, asked, any(server.ending for server in state.servers.values()), moment)
     if outcome is Outcome.ABSENT and place.daemon is not None and ANYBODY in place.speaker.sockets:
-        return condition.cut_off(cut_off_by(place), end_usurped(place), moment)
+        return condition.unreached(cut_off_by(place), end_usurped(place), moment)
     if outcome is Outcome.ABSENT:
         return condition.gone(message, start, moment=moment)
     if outcome in {Outcome.NO_BINARY, Outcome.UNREADABLE}:
