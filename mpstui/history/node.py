@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from mpstui.core.faults import xids_of
+from mpstui.core.late import pattern
+from mpstui.core.limits import counted
 from mpstui.core.model import Event, Snapshot
 from mpstui.core.text import path_text
 from mpstui.history.attribution import KINDS, AuditTrail
@@ -17,7 +19,7 @@ from mpstui.history.postmortem import state_at
 from mpstui.history.reader import LogHistory, People
 from mpstui.observe.discovery import discover
 from mpstui.observe.sources import NodeSources, ProcessSource
-from mpstui.observe.state import with_xids
+from mpstui.observe.state import by_uuid, with_xids
 from mpstui.operations.audit import default_path
 from mpstui.system.trusted import Owners, UnreadableLogError, UnreadableNodeError, owners_of
 
@@ -25,6 +27,7 @@ _LOOK: Final = 0.2
 """Seconds between two looks at logs in which nothing happens."""
 _TOUCHED: Final = KINDS | {"xid", "fatal_fault"}
 """Kinds to which other events, or the audit log, have something to add."""
+_UUID: Final = pattern(r"GPU-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 Told = tuple[Sequence[Event], Path | None]
 """Events and the pipe directory of their daemon; None where it is the driver's word."""
 
@@ -38,6 +41,18 @@ class LogPlace(NamedTuple):
     """Whose logs are believed; None: somebody asked to have this directory read, whosever it is."""
     people: People | None = None
     """Whom to ask for processes, where its PIDs are known to be those of here."""
+    since: float | None = None
+    """From when on the daemon runs, where one does."""
+    visible: str | None = None
+    """The CUDA_VISIBLE_DEVICES that it has."""
+
+    @property
+    def ordinals(self) -> dict[str, str]:
+        """Of the daemon that runs, where it sees devices by their whole UUIDs: NVML, which would know the others, may
+        answer nobody just after a fault."""
+        uuids = (self.visible or "").split(",")
+        known = self.since is not None and all(map(_UUID.fullmatch, uuids))
+        return counted(self.visible or "", uuids) if known else {}
 
 
 def alone(log_dirs: Sequence[Path]) -> list[LogPlace]:
@@ -60,6 +75,8 @@ def of_node(pipe_dirs: Sequence[Path], log_dirs: Sequence[Path], sources: NodeSo
             people
             if place.daemon is not None and place.daemon.pid in here and place.pids_are_ours is not False
             else None,
+            place.start_time if place.daemon is not None else None,
+            place.visible,
         )
         for place in places
         if place.log_dir is not None
@@ -87,10 +104,14 @@ class NodeLogs:
         """``sources``: what the driver says of faults is told too."""
         self._histories: list[LogHistory] = []
         self._sources = sources
+        self._given: dict[LogHistory, tuple[float, dict[str, str]]] = {}
+        """From when on the daemon that runs does, and the UUIDs of its devices, where they are known."""
         errors: list[UnreadableLogError] = []
         for place in places:
             try:
-                self._histories.append(LogHistory(*place))
+                self._histories.append(history := LogHistory(*place[:4]))
+                if place.since is not None and place.ordinals:
+                    self._given[history] = place.since, place.ordinals
             except UnreadableLogError as error:
                 errors.append(error)
         if not self._histories:
@@ -125,7 +146,7 @@ class NodeLogs:
             past: Iterator[Told] = (
                 ((xid,), None) for xid in tuple(xids) if since is None or (xid.time or 0.0) >= since
             )
-            streams: list[Iterator[Told]] = [_batches(history, since) for history in self._histories]
+            streams: list[Iterator[Told]] = [self._batches(history, since) for history in self._histories]
             if len(streams) > 1 or xids:
                 single = ((([event], daemon) for events, daemon in stream for event in events) for stream in streams)
                 merged: Iterator[Told] = heapq.merge(*single, past, key=lambda told: told[0][0].time or 0.0)
@@ -141,7 +162,7 @@ class NodeLogs:
                     for event in tail:
                         if event is None:
                             break
-                        yield [_completed(_claimed(event, history.speaker.by), xids, trail)], history.daemon
+                        yield [_completed(self._known(history, event), xids, trail)], history.daemon
                 yield None
                 if driver is None:
                     time.sleep(_LOOK)
@@ -152,16 +173,18 @@ class NodeLogs:
             if driver is not None:
                 driver.close()
 
+    def _batches(self, history: LogHistory, since: float | None) -> Iterator[Told]:
+        plain = history.speaker.by is None and history not in self._given
+        for events, daemon in history.batches(since):
+            yield (events if plain else [self._known(history, event) for event in events]), daemon
 
-def _batches(history: LogHistory, since: float | None) -> Iterator[Told]:
-    by = history.speaker.by
-    for events, daemon in history.batches(since):
-        yield (events if by is None else [_claimed(event, by) for event in events]), daemon
-
-
-def _claimed(event: Event, by: int | None) -> Event:
-    """With the other user whose word it is, where it is one's."""
-    return event if by is None else event._replace(values={**event.values, "claimed_by": str(by)})
+    def _known(self, history: LogHistory, event: Event) -> Event:
+        """With the other user whose word it is, where it is one's, and with the UUIDs of the devices."""
+        since, ordinals = self._given.get(history, (0.0, {}))
+        if ordinals and (event.time or 0.0) >= since:
+            event = by_uuid(event, ordinals)
+        by = history.speaker.by
+        return event if by is None else event._replace(values={**event.values, "claimed_by": str(by)})
 
 
 def _completed(event: Event, xids: list[Event], trail: AuditTrail) -> Event:

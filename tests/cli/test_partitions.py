@@ -93,7 +93,7 @@ def test_sms_come_to_whole_chunks_that_were_read_before(static: SimNode, mpstui:
     for wrong in ("20", "12"):
         told = mpstui("partition", "add", "--device", device, "--sms", wrong, *at)
         assert told.status == 2
-        assert "whole chunks of 8" in told.err
+        assert "whole number of chunks of 8" in told.err
         assert listed(mpstui, static)["partitions"] == [], "the chunk that was added to be read is gone again"
     told = mpstui("partition", "add", "--device", device, "--sms", "64", *at)
     assert told.status == 0, told

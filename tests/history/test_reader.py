@@ -35,6 +35,9 @@ from tests.observe.replay import DATA, at, events, lines
 RUNS = ("commands", "faults", "users")
 
 
+GPU = "GPU-51dbd800-8a65-a8fc-d0ec-7abe3f1ec476"
+
+
 @pytest.fixture
 def logs(tmp_path):
     return leave_logs(tmp_path)
@@ -214,6 +217,28 @@ def test_compressed_logs_are_not_read_and_that_is_said_where_all_is_asked_for(lo
         assert "compressed" in said
     finally:
         opened.close()
+
+
+@pytest.mark.parametrize(
+    ("visible", "clock", "named"),
+    [
+        (GPU, "21:29:09", [("0",), (GPU,)]),
+        (f"{GPU},GPU-c6233a33-3507-69ef-fed3-0090a2cbc745", "21:29:09", [("0",), (GPU,)]),
+        (GPU, None, [("0",), ("0",)]),
+        (GPU[:12], "21:29:09", [("0",), ("0",)]),
+        ("0", "21:29:09", [("0",), ("0",)]),
+        (None, "21:29:09", [("0",), ("0",)]),
+    ],
+)
+def test_the_gpu_of_a_fault_is_told_where_the_daemon_that_runs_was_given_it_by_uuid(logs, visible, clock, named):
+    """“server device 0” needs somebody who knows the daemon's CUDA_VISIBLE_DEVICES; one that ran before may have had
+    another one."""
+    opened = NodeLogs([LogPlace(logs, since=at(clock) if clock else None, visible=visible)])
+    told = [event for events, _ in opened.told() for event in events if event.kind == "fatal_fault"]
+    opened.close()
+    assert [event.devices for event in told] == named
+    for event in told:
+        assert f"fatal GPU fault on {'server device 0' if event.devices == ('0',) else GPU}; " in event.detail
 
 
 @pytest.mark.parametrize(
