@@ -104,7 +104,7 @@ async def test_what_the_metric_matches_and_is_no_number_is_told_so(
 ) -> None:
     words = ("command", "--command", "echo images/s: nan", "--metric", r"images/s: (\S+)", "--clients", "1")
     assert await run(experiment, sources, node, *words, "--repeats", "1") == 1
-    assert "no finite number: nan" in capsys.readouterr().err
+    assert "not a finite number: nan" in capsys.readouterr().err
 
 
 ODD = {
