@@ -132,6 +132,8 @@ def test_a_daemon_is_usurped_where_anothers_sockets_are_in_the_place_of_roots_or
 ) -> None:
     daemon = Daemon(Path("/tmp/mps"), uid=uid, speaker=Speaker(None, "a mixture", sockets=sockets))
     assert is_usurped(daemon, euid) is usurped
+    daemon = Daemon(Path("/tmp/mps"), uid=uid, speaker=Speaker(None, "a mixture", sockets=sockets, steered=True))
+    assert not is_usurped(daemon, euid), "that directory is whatever another user makes of it"
 
 
 def test_anybody_is_no_user() -> None:

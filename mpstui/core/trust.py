@@ -38,6 +38,9 @@ class Speaker(NamedTuple):
     sockets: tuple[int, ...] = ()
     """The owners of what is in the place of the sockets, with ANYBODY where it was exchanged while one looked, or where
     one is not there though the daemon runs."""
+    steered: bool = False
+    """Whether somebody else than root and who looks has made some of the way there, or may change it. What is seen is
+    what he shows, at this moment: of a daemon of root's, or of one's own, that has this directory it tells nothing."""
 
     @property
     def without_times(self) -> Speaker:
@@ -136,8 +139,13 @@ def whose_word(heard: Heard, euid: int | None) -> int | None:
 def is_usurped(heard: Heard, euid: int | None) -> bool:
     """Of a place where a daemon runs: whether that is a process of root's, or of ``euid``'s, and what is in the place
     of its sockets is another user's, or may be, or is not there. It is seen in the owners of the files, and is nobody's
-    claim; that the directory is another user's, who may do so, is not enough."""
-    return heard.uid in {0, euid} and any(uid not in {0, heard.uid} for uid in heard.speaker.sockets)
+    claim; that the directory is another user's, who may do so, is not enough, and where another user decides what
+    directory that is, it is none of the daemon's."""
+    return (
+        heard.uid in {0, euid}
+        and not heard.speaker.steered
+        and any(uid not in {0, heard.uid} for uid in heard.speaker.sockets)
+    )
 
 
 def usurpation(heard: Heard, whose: str, where: str = "") -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import fnmatch
+import functools
 import itertools
 import os
 import re
@@ -13,7 +14,7 @@ import stat
 import struct
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
@@ -23,7 +24,7 @@ from mpstui.core.late import pattern
 from mpstui.core.model import DEVICES_VARIABLE, EMPTY, LIMIT_VARIABLES, ProcessKey
 from mpstui.core.text import owner, path_text, printable, unprintable
 from mpstui.core.trust import ANYBODY, Speaker, is_usurped, may_signal
-from mpstui.system.memory import read_each, real_path
+from mpstui.system.memory import INSIDE, read_each, real_path
 from mpstui.system.procfs import (
     HiddenProcessError,
     effective_uid,
@@ -44,6 +45,7 @@ from mpstui.system.trusted import (
     UnreadableLogError,
     _judge,
     _judge_mounts,
+    _makers,
     is_believed,
     judge_own,
     open_log,
@@ -228,7 +230,11 @@ def file_id(path: Path) -> FileId | None:
         stat = os.stat(path)
     except (OSError, ValueError):
         return None
-    return stat.st_dev, stat.st_ino
+    return _id(stat)
+
+
+def _id(found: os.stat_result) -> FileId:
+    return found.st_dev, found.st_ino
 
 
 def _candidates() -> Iterator[tuple[int, int | None]]:
@@ -265,6 +271,7 @@ SETTLED: Final = 0.1
 the kernel writes times of files down to its clock's ticks, of 1 to 10 ms."""
 _TRIES: Final = 20
 _PAUSE: Final = 0.05
+_NOT_LOOKED_AT: Final = "its sockets cannot be looked at"
 _RECENT: Final = 60.0
 """Seconds; a directory that was changed just now is looked at again, so that the next change is seen."""
 
@@ -274,15 +281,29 @@ def find_speaker(pipe_dir: Path) -> Speaker:
 
     One user owns both sockets, the directory and, beside root, the way to it, and nobody else can exchange any of it. A
     daemon that makes its directory itself leaves it open to everybody (0777): it is believed as long as
-    ``stamp`` stays what it is, as whoever puts another socket there changes that.
+    ``stamp`` stays what it is, as whoever puts another socket there changes that. The directory is held meanwhile:
+    where others lead its name elsewhere, all of it is one directory's.
     """
-    found = _speaker(pipe_dir)
-    if found.uid is not None or found.stamp:
+    with suppress(OSError, ValueError), held(pipe_dir) as folder:
+        found = _speaker(pipe_dir, folder)._replace(steered=_is_steered(pipe_dir, folder))
+        if found.uid is None and not found.stamp:
+            sockets = []
+            for name in SOCKETS:
+                with suppress(OSError):
+                    sockets.append(os.stat(name, dir_fd=folder))
+            found = found._replace(stamp=_stamp(os.fstat(folder), sockets))
         return found
-    with suppress(OSError, ValueError):
-        sockets = [os.stat(path) for name in SOCKETS if os.path.exists(path := pipe_dir / name)]
-        return found._replace(stamp=_stamp(os.stat(pipe_dir), sockets))
-    return found
+    return Speaker(None, _NOT_LOOKED_AT, steered=True)
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[int]:
+    """A descriptor of the directory that has this name now, whatever has it later. Raises OSError, ValueError."""
+    fd = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
 
 
 def _stamp(folder: os.stat_result, sockets: Iterable[os.stat_result]) -> tuple[int, ...]:
@@ -290,15 +311,15 @@ def _stamp(folder: os.stat_result, sockets: Iterable[os.stat_result]) -> tuple[i
     return times + tuple(n for found in sockets for n in (found.st_ino, found.st_ctime_ns))
 
 
-def _speaker(pipe_dir: Path) -> Speaker:
-    """``find_speaker``, without a stamp for what is nobody's."""
+def _speaker(pipe_dir: Path, folder: int) -> Speaker:
+    """``find_speaker``, without a stamp for what is nobody's, of the directory that is held."""
     try:
-        sockets = [os.lstat(pipe_dir / SOCKETS[0])]
+        sockets = [os.stat(SOCKETS[0], dir_fd=folder, follow_symlinks=False)]
         with suppress(FileNotFoundError):  # of protocol 3 none is documented
-            sockets.append(os.lstat(pipe_dir / SOCKETS[1]))
-        owners = {found.st_uid for found in sockets} | {os.stat(pipe_dir).st_uid}
-    except (OSError, ValueError):
-        return Speaker(None, "its sockets cannot be looked at")
+            sockets.append(os.stat(SOCKETS[1], dir_fd=folder, follow_symlinks=False))
+        owners = {found.st_uid for found in sockets} | {os.fstat(folder).st_uid}
+    except OSError:
+        return Speaker(None, _NOT_LOOKED_AT)
     users, theirs = sorted(owners - {0}), tuple(sorted({found.st_uid for found in sockets}))
     by = users[0] if users else None
     if not all(stat.S_ISSOCK(found.st_mode) for found in sockets):
@@ -309,15 +330,16 @@ def _speaker(pipe_dir: Path) -> Speaker:
     uid = users[0] if users else 0
     why = "root's daemon" if uid == 0 else f"a daemon of {user_name(uid)}"
     try:
-        is_open = _open_to_others(pipe_dir, {0, uid})
+        is_open = _open_to_others(pipe_dir, {0, uid}, folder)
     except NotTrustedError as error:
-        return Speaker(None, printable(str(error)), by=by or _on_the_way(pipe_dir), sockets=theirs)
+        by = by or _on_the_way(pipe_dir) or (None if error.fault == "writable" else ANYBODY)
+        return Speaker(None, printable(str(error)), by=by, sockets=theirs)
     except OSError as error:
         why = f"the path to its sockets cannot be looked at: {error.strerror}"
         return Speaker(None, why, by=by or _on_the_way(pipe_dir), sockets=theirs)
     if not is_open:
         return Speaker(uid, why, sockets=theirs)
-    return Speaker(uid, why, _stamp(os.stat(pipe_dir), sockets), sockets=theirs)
+    return Speaker(uid, why, _stamp(os.fstat(folder), sockets), sockets=theirs)
 
 
 def _on_the_way(pipe_dir: Path) -> int | None:
@@ -348,22 +370,34 @@ def steady_speaker(pipe_dir: Path, find: Callable[[Path], Speaker] = find_speake
 def _exchanged(speaker: Speaker) -> Speaker:
     why = "its directory, which others may write to, is being changed all the time"
     by = speaker.uid or ANYBODY
-    return Speaker(None, why, speaker.stamp, by, (*speaker.sockets, ANYBODY))
+    return Speaker(None, why, speaker.stamp, by, (*speaker.sockets, ANYBODY), speaker.steered)
 
 
-def _open_to_others(pipe_dir: Path, owners: Collection[int]) -> bool:
-    """Whether others may write to the directory itself. Raises NotTrustedError where they have the way to it."""
+def _is_steered(pipe_dir: Path, folder: int) -> bool:
+    """``Speaker.steered``, of the directory that is held."""
+    try:
+        _open_to_others(pipe_dir, _mine(), folder)
+    except (OSError, ValueError, NotTrustedError):
+        return True
+    return False
+
+
+def _open_to_others(pipe_dir: Path, owners: Collection[int], folder: int | None = None) -> bool:
+    """Whether others may write to the directory itself. Raises NotTrustedError where they have the way to it, or it
+    leads to another one than ``folder``."""
     place = pipe_dir
     for _ in range(_LINKS):
         with ExitStack() as held:
             walk(place, held, owners, False)
         if not place.is_symlink():
             break
-        if os.lstat(place).st_uid not in owners:
+        if not _makers(place, os.lstat(place), owners) <= {*owners}:
             raise NotTrustedError(f"{path_text(place)} is a link of somebody else's", "owner")
         place = Path(os.path.join(place.parent, os.readlink(place)))
     fd = os.open(place, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
+        if folder is not None and not os.path.sameopenfile(fd, folder):
+            raise NotTrustedError(f"{path_text(pipe_dir)} led to another directory just now", "steered")
         _judge_mounts(place, (fd,), owners)
         _judge(place, fd, os.fstat(fd), owners)
     except NotTrustedError as error:
@@ -420,6 +454,34 @@ def is_daemon_of(pipe_dir: Path, pid: int, daemons: Sequence[DaemonProcess] = ()
     known = next((each for each in daemons if each.key.pid == pid and process_key(pid) == each.key), None)
     daemon = known or daemon_process(pid)
     return None if daemon is None or daemon.pipe_id is None else daemon.pipe_id == file_id(pipe_dir)
+
+
+def not_usurped(pipe_dir: Path, folder: int, pid: int) -> str | None:
+    """Why a process of root's or one's own is not seen to be a daemon that others have cut off in this directory, which
+    is held; None where it is one. By what the kernel tells at this moment of that very directory, and nobody's word."""
+    name, daemon = path_text(pipe_dir), daemon_process(pid)
+    if daemon is None or daemon.pipe_id != _id(os.fstat(folder)) or not _has_its_own_name(daemon):
+        return f"process {pid} is not seen to be the daemon of {name} by a name that nobody else leads elsewhere"
+    speaker = _speaker(pipe_dir, folder)._replace(steered=_is_steered(pipe_dir, folder))
+    if speaker.steered:
+        return f"others have the way to {name}, or lead it elsewhere"
+    speaker = _without_socket(Path(f"/proc/self/fd/{folder}"), daemon.protocol, speaker)
+    place = Place(pipe_dir, "running", daemon=daemon.key, uid=daemon.uid, speaker=speaker)
+    return None if place.usurped(os.geteuid()) else f"the sockets in {name} are its own now"
+
+
+def _has_its_own_name(daemon: DaemonProcess) -> bool:
+    """Whether nobody else leads the name elsewhere by which the daemon has its directory, as it sees it itself."""
+    if daemon.pipe_dir is None or daemon.pipe_id is None:
+        return False
+    within = _as_it_sees(daemon.key.pid, daemon.pipe_dir)
+    with suppress(OSError, ValueError), held(within) as folder:
+        return daemon.pipe_id == _id(os.fstat(folder)) and not _is_steered(within, folder)
+    return False
+
+
+def _as_it_sees(pid: int, path: Path) -> Path:
+    return Path(f"/proc/{pid}/root" + os.fspath(path))
 
 
 def not_its_daemon(pipe_dir: Path, pid: int) -> str | None:
@@ -491,7 +553,7 @@ def find_log_dir(pipe_dir: Path, daemon: DaemonProcess | None, wanted: Path | No
         if daemon.log_id is None:
             return daemon.log_dir if os.path.lexists(daemon.log_dir / _LOG) else None
         # The daemon may run in a container: its directory is known by what it is, not by what it is called there.
-        within = Path(f"/proc/{daemon.key.pid}/root" + os.fspath(daemon.log_dir))
+        within = _as_it_sees(daemon.key.pid, daemon.log_dir)
         for path in (daemon.log_dir, *guesses, within):
             if file_id(path) == daemon.log_id and os.path.lexists(path / _LOG):
                 return path
@@ -582,6 +644,8 @@ PATH_LIMIT: Final = 83
 _PID_FILE: Final = f"{PROGRAM}.pid"
 _FILES: Final = ("control", "control_privileged", "control_lock", "log", _PID_FILE)
 _PLACES_LIMIT: Final = 32
+_BY_OTHERS: Final = 3
+"""Rank of a name that a daemon of another user's gives."""
 _DAEMONS_LIMIT: Final = 256
 """Running daemons of root's, or one's own, all of which are shown: where each container has one there are many."""
 _ENTRIES_LIMIT: Final = 10_000
@@ -707,6 +771,9 @@ def discover(
         sure = [place for place in places if place.state == "running" and place.speaker.uid in _mine()]
         sure = sure[:_DAEMONS_LIMIT]
         others = [place for place in places if place.state != "absent" and place not in sure]
+        # Where others led a name to a daemon's directory while one looked, that daemon has its own place.
+        seen = {place.daemon for place in places if not place.speaker.steered and place.daemon is not None}
+        others = [place for place in others if not (place.speaker.steered and place.daemon in seen)]
         others = others[: max(_PLACES_LIMIT // 4, _PLACES_LIMIT - len(sure))]
         places = [place for place in places if place in sure or place in others]
         places = places or [_place(DEFAULT_PIPE_DIR, log_dirs[0] if log_dirs else None, daemons)]
@@ -716,39 +783,76 @@ def discover(
 def _discovered(daemons: Sequence[DaemonProcess], well_known: Iterable[str]) -> list[Path]:
     """The directories of running daemons, then the well-known ones; each directory once, however it is called, and
     none whose name cannot be printed.
+
+    Anybody gives a directory of root's a name, by a link or a process: it has the name that a daemon of root's or one's
+    own gives it, else that of a well-known place, and one that leads by way of others only where it has no other.
     """
+    led = functools.cache(_who_leads)
     known = [path for pattern in well_known for path in _matching(pattern)]
-    here = {file_id(path): path for path in reversed(known)}
+    here = {file_id(path): path for path in reversed(known) if not led(path)}
+    rank: dict[Path, int] = dict.fromkeys(known, 1)
     through: list[Path] = []
     paths = listening_dirs() if any(daemon.pipe_dir is None for daemon in daemons) else []
     for daemon in daemons:
         if daemon.pipe_dir is None:
             continue
+        ours = daemon.uid in _mine()
         if daemon.pipe_id is not None and file_id(daemon.pipe_dir) != daemon.pipe_id:
             # In a container: its name there is not its name here, and it may have none here but by way of the process.
-            within = Path(f"/proc/{daemon.key.pid}/root" + os.fspath(daemon.pipe_dir))
+            within = _as_it_sees(daemon.key.pid, daemon.pipe_dir)
             if daemon.pipe_id in here or file_id(within) != daemon.pipe_id:
                 paths.append(here.get(daemon.pipe_id, daemon.pipe_dir))
             else:
                 through.append(within)
+                # A process may have somebody else's directory in its root: the directory's own name comes first.
+                rank[within] = 2 if ours and not _is_others(within) else 4
         else:
             paths.append(daemon.pipe_dir)
+            rank[daemon.pipe_dir] = min(rank.get(daemon.pipe_dir, _BY_OTHERS), 0 if ours else _BY_OTHERS)
     paths, through = ([path for path in each if unprintable(path) is None] for each in (paths, through))  # doctor tells
-    seen: set[FileId | Path] = set()
-    unique: list[Path] = []
-    # A process may have somebody else's directory in its root: the directory's own name comes first.
-    for path in (*sorted(paths, key=_natural), *known, *sorted(through, key=_natural)):
-        identity = file_id(path) or path
-        if identity not in seen:
-            seen.add(identity)
-            unique.append(path)
-    if len(unique) <= _PLACES_LIMIT:
-        return unique
-    # What others make in great number does not crowd out the rest, nor do directories without a daemon one that runs.
-    ran = {*paths, *through}
-    sure = [path for path in unique if path in ran and not _is_others(path)][:_DAEMONS_LIMIT]
-    rest = [path for path in unique if path not in sure]
-    return [*sure, *sorted(rest, key=_is_others)[: 2 * _PLACES_LIMIT]]
+    names: dict[FileId | Path, list[Path]] = {}
+    ordered = list(dict.fromkeys((*sorted(paths, key=_natural), *known, *sorted(through, key=_natural))))
+    for path in ordered:
+        names.setdefault(file_id(path) or path, []).append(path)
+    best = [min(called, key=lambda path: (led(path), rank.get(path, _BY_OTHERS))) for called in names.values()]
+    unique = sorted(best, key=ordered.index)
+    if len(unique) > _PLACES_LIMIT:
+        # What others make in great number does not crowd out the rest, nor do directories without a daemon one that
+        # runs.
+        ran = {*paths, *through}
+        sure = [path for path in unique if path in ran and not _is_others(path)][:_DAEMONS_LIMIT]
+        rest = [path for path in unique if path not in sure]
+        unique = [*sure, *sorted(rest, key=_is_others)[: 2 * _PLACES_LIMIT]]
+    return list(dict.fromkeys(_real_name(path) if led(path) else path for path in unique))
+
+
+def _who_leads(path: Path) -> int:
+    """Who decides to which directory this name leads: 0 where it is root or who looks, 1 beside them the directory's
+    owner, 2 anybody else, by a link, a process or a directory that is left again."""
+    if ".." in path.parts:
+        return 2
+    try:
+        owner = os.stat(path).st_uid
+        with ExitStack() as held:
+            makers = walk(path / "-", held, None, False)[1]
+    except (OSError, ValueError):
+        return 2
+    if (inside := INSIDE.match(os.fsencode(path))) is not None:
+        makers |= process_uids(int(inside[0].split(b"/")[2])) or {ANYBODY}
+    makers -= _mine()
+    return 2 if makers - {owner} else len(makers)
+
+
+def _real_name(path: Path) -> Path:
+    """What the directory is called without the way by which others lead there, where all of that is root's or one's
+    own; its only name where it is not."""
+    try:
+        real = Path(real_path(path))
+        whose = {os.lstat(each).st_uid for each in (real, *real.parents)}
+    except (OSError, ValueError):
+        return path
+    same = file_id(real) == file_id(path) and unprintable(real) is None
+    return real if same and whose <= _mine() else path
 
 
 def start_checked(pipe_dir: Path) -> str:
@@ -795,6 +899,9 @@ def _place(
     found = _found(pipe_dir, wanted_log_dir, daemons, others)
     if found.state == "running" and found.daemon is not None:
         speaker = _without_socket(pipe_dir, found.protocol, speaker)
+        own = next((each for each in daemons if each.key == found.daemon and each.pipe_dir is not None), None)
+        if own is not None and is_usurped(found._replace(speaker=speaker), os.geteuid()):
+            speaker = speaker._replace(steered=not _has_its_own_name(own))
         if found.protocol == "legacy" and speaker.stamp and (why := _anothers_socket(pipe_dir, found.daemon)):
             speaker = speaker._replace(uid=None, why=why, by=ANYBODY, sockets=(*speaker.sockets, ANYBODY))
     return found._replace(speaker=speaker, pids_are_ours=pids_are_ours(pipe_dir, speaker, daemons))

@@ -6,6 +6,7 @@ import asyncio
 import os
 import time
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,7 +17,7 @@ from mpstui.core.late import dataclass
 from mpstui.core.model import EMPTY, Client, Daemon, ProcessKey, Snapshot
 from mpstui.core.text import PRIORITIES, UNKNOWN, by_device, format_percentage, format_size, owner, path_text, plural
 from mpstui.core.v3 import V3Node
-from mpstui.observe.discovery import is_daemon_of, not_its_daemon
+from mpstui.observe.discovery import held, not_its_daemon, not_usurped
 from mpstui.operations.check import Refused, reachable_daemon
 from mpstui.operations.operation import Operation, Work
 from mpstui.operations.types import STATUS, Argument, Danger, ExitStatus, Preview, Progress, Request, Result, Verb
@@ -630,7 +631,7 @@ async def _kill(work: Work, daemon: Daemon, key: ProcessKey, answer: Answer[Any]
 
 async def _end_usurped(work: Work, daemon: Daemon) -> Result:
     """Ends the process of a daemon in whose place another user answers: that it is one, of whom and of which directory,
-    the kernel tells. No command is sent."""
+    the kernel tells, of one directory that is held meanwhile. No command is sent."""
     from mpstui.daemons.stale import clean
     from mpstui.operations.signals import end_process
 
@@ -640,13 +641,18 @@ async def _end_usurped(work: Work, daemon: Daemon) -> Result:
         pid = process.key.pid
         if set(process.uids() or ()) != {daemon.uid}:
             return f"process {pid} is not, or not only, {owner(daemon.user, daemon.uid)}'s"
-        return None if is_daemon_of(daemon.pipe_dir, pid) else f"process {pid} is not seen to be the daemon of {name}"
+        return not_usurped(daemon.pipe_dir, folder, pid)
 
     opened = None if daemon.key is None else open_pidfd(daemon.key)
     if not isinstance(opened, PidFd):
         why = "which process it is cannot be seen" if opened is None else opened.message
         return Result(work.request, ExitStatus.REFUSED_BY_SAFETY_RULE, f"the daemon in {name} was not ended: {why}")
-    with opened as process:
+    with opened as process, ExitStack() as stack:
+        try:
+            folder = stack.enter_context(held(daemon.pipe_dir))
+        except (OSError, ValueError):
+            text = f"the daemon in {name} was not ended: the directory cannot be looked at"
+            return Result(work.request, ExitStatus.REFUSED_BY_SAFETY_RULE, text)
         status, text = await end_process(process, _LEAVING / 2, work.progress, forbidden)
     if status is not ExitStatus.DONE:
         return Result(work.request, status, f"the daemon in {name} was not ended: {text}")

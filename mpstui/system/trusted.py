@@ -26,7 +26,7 @@ from mpstui.core.late import pattern
 from mpstui.core.text import error_text, path_text, printable
 from mpstui.core.trust import ANYBODY
 from mpstui.system.memory import INSIDE
-from mpstui.system.procfs import nameless_uid, read_proc, user_name
+from mpstui.system.procfs import nameless_uid, process_uids, read_proc, user_name
 
 _LOOK: Final = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _SAFE: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
@@ -37,6 +37,7 @@ _SYSTEM_GROUPS: Final = frozenset(("root", "syslog"))
 """``/var/log`` is the logging service's group's to write to on Ubuntu; the system's own logs stand and fall with it."""
 _SYSTEM_UIDS: Final = 1000
 _MOUNT_ID: Final = pattern(rb"^mnt_id:\s*([0-9]+)", re.MULTILINE)
+_OF_PROCESS: Final = pattern(rb"/proc/([0-9]+)/")
 _FUSE_OWNER: Final = pattern(rb"(?:^|,)user_id=([0-9]+)")
 
 Fault = Literal["owner", "writable", "link", "kind", "hard_links", "steered"]
@@ -218,7 +219,9 @@ def _led_elsewhere(path: Path, steered: Collection[int], owner: int) -> NotTrust
 
 def walk(path: Path, held: ExitStack, owners: Collection[int] | None, make: bool) -> tuple[list[int], frozenset[int]]:
     """The directories down to the one that holds ``path``, open until ``held`` ends, and who decides where the way
-    leads: the owners that are not root, of all of it; without ``owners``, when it is walked as it is, of its links."""
+    leads: the owners that are not root, of all of it; without ``owners``, when it is walked as it is, of its links.
+
+    What a process has for its root, its folder or a file open its user decides, whoever owns the link in /proc."""
     raw = os.fsencode(path)
     inside = INSIDE.match(raw)
     base = inside[0] if inside else b"/"
@@ -231,7 +234,7 @@ def walk(path: Path, held: ExitStack, owners: Collection[int] | None, make: bool
     if owners is not None:
         _judge(Path(os.fsdecode(base)), top, os.fstat(top), owners)
         if inside:  # who runs the process says what is mounted there
-            steered |= set(owners) - {0}
+            steered |= _judge_process(inside[0], owners)
     while rest:
         name = rest.pop(0)
         if name == b"..":
@@ -248,8 +251,8 @@ def walk(path: Path, held: ExitStack, owners: Collection[int] | None, make: bool
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path_text(place))
         if owners is not None:
             _judge(place, fd, found, owners)
-        if found.st_uid != 0 and (link or owners is not None):
-            steered.add(found.st_uid)
+        if link or owners is not None:
+            steered |= _makers(place, found, owners)
         if not link:
             way.append(fd)
             names.append(name)
@@ -262,6 +265,30 @@ def walk(path: Path, held: ExitStack, owners: Collection[int] | None, make: bool
             way, names = way[:1], names[:1]
         rest = [part for part in target.split(b"/") if part not in {b"", b"."}] + rest
     return way, frozenset(steered)
+
+
+def _judge_process(root: bytes, owners: Collection[int]) -> set[int]:
+    """The users who say what is mounted at this root of a process. Raises NotTrustedError where others than ``owners``
+    run it."""
+    uids = process_uids(int(root.split(b"/")[2])) or {ANYBODY}
+    if others := sorted({*uids} - {*owners}):
+        whose = user_name(others[0])
+        raise NotTrustedError(f"{path_text(Path(os.fsdecode(root)))} is of a process of {whose}", "steered", whose)
+    return set(owners) - {0}
+
+
+def _makers(place: Path, found: os.stat_result, owners: Collection[int] | None) -> set[int]:
+    """The user who has made this link or directory, if not root; of another process' link in /proc it may be anybody.
+    Raises NotTrustedError for such a one, where there are ``owners``."""
+    raw = os.fsencode(place)
+    inside = INSIDE.match(raw)
+    below = raw[len(inside[0]) :] if inside is not None and inside[0] != raw else raw
+    of_process = _OF_PROCESS.match(below)
+    if stat.S_ISLNK(found.st_mode) and of_process is not None and int(of_process[1]) != os.getpid():
+        if owners is not None:
+            raise NotTrustedError(f"{path_text(place)} leads where a process has it", "steered", "others")
+        return {ANYBODY}
+    return {found.st_uid} - {0}
 
 
 def _entry(name: bytes, above: int, make: bool) -> int:

@@ -106,7 +106,7 @@ def test_whoever_has_the_way_may_have_put_it_there(sockets: Callable[..., Path])
 def test_what_is_no_socket_is_no_daemons(sockets: Callable[..., Path]) -> None:
     speaker = find_speaker(sockets(70001, 70001, 70001, kind=stat.S_IFREG))
     assert (speaker.uid, speaker.by, "no sockets" in speaker.why) == (None, 70001, True)
-    assert find_speaker(Path("/p/none")) == Speaker(None, "its sockets cannot be looked at")
+    assert find_speaker(Path("/p/none")) == Speaker(None, "its sockets cannot be looked at", steered=True)
 
 
 @pytest.mark.parametrize(("uid", "by"), [(0, ANYBODY), (2001, 2001)])
