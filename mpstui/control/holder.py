@@ -201,13 +201,14 @@ def connections(pipe_dir: Path) -> frozenset[int] | None:
     return frozenset(found)
 
 
-def listening_at(path: Path) -> frozenset[int]:
+def listening_at(path: Path | None) -> frozenset[int]:
     """Inodes of the sockets of this network namespace that listen at this file, whatever its name was when they were
-    bound to it; empty also where the kernel's list cannot be had."""
+    bound to it, or at any; empty also where the kernel's list cannot be had."""
     try:
-        file = _vfs(os.lstat(path))
+        file = None if path is None else _vfs(os.lstat(path))
         listening = [(inode, attributes.get(_VFS, b"")) for inode, attributes in _unix_sockets(_LISTENING)]
-        return frozenset(inode for inode, vfs in listening if len(vfs) == 8 and struct.unpack("=II", vfs) == file)
+        listening = [(inode, vfs) for inode, vfs in listening if len(vfs) == 8]
+        return frozenset(inode for inode, vfs in listening if file is None or struct.unpack("=II", vfs) == file)
     except (OSError, ValueError, struct.error):
         return frozenset()
 

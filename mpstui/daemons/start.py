@@ -25,10 +25,12 @@ from mpstui.control.mps import MpsControl
 from mpstui.control.protocol import protocol_of
 from mpstui.core.requests import ExitStatus, Progress
 from mpstui.core.text import path_text, printable
+from mpstui.core.trust import end_usurped, usurpation
 from mpstui.daemons.directories import DaemonError, check, check_length, prepare
 from mpstui.daemons.spec import DaemonSpec, Started
 from mpstui.observe.discovery import Place, discover
 from mpstui.plan.cpus import cpu_text
+from mpstui.system.procfs import user_name
 from mpstui.system.trusted import UnreadableLogError, open_log, owners_of
 
 READY_WITHIN: Final = 10.0
@@ -171,6 +173,9 @@ async def _options(spec: DaemonSpec, binary: tuple[str, ...]) -> tuple[str, ...]
 
 
 def _already(place: Place) -> DaemonError:
+    if place.usurped(os.geteuid()):
+        seen = usurpation(place, user_name(place.uid or 0))
+        return DaemonError(f"nothing was started: {seen}. {end_usurped(place)}", ExitStatus.REFUSED_BY_SAFETY_RULE)
     who = f" as process {place.daemon.pid}" if place.daemon is not None and place.daemon.pid else ""
     return DaemonError(f"a daemon runs{who} in {path_text(place.pipe_dir)} already", ExitStatus.REFUSED_BY_SAFETY_RULE)
 

@@ -20,7 +20,6 @@ from mpstui.control.grammar import Clock
 from mpstui.control.protocol import protocol_of
 from mpstui.core.model import Daemon, Snapshot
 from mpstui.core.text import path_text, printable, unprintable
-from mpstui.core.trust import to_its_owner
 from mpstui.doctor import advice, modes, setup, sharing
 from mpstui.doctor.types import (
     DEBUGGERS,
@@ -40,7 +39,7 @@ from mpstui.doctor.types import (
 from mpstui.observe.devices import dcgm_trouble
 from mpstui.observe.discovery import Place, running_daemons
 from mpstui.observe.logs import server_logs
-from mpstui.observe.problems import OF_A_LIAR
+from mpstui.observe.problems import OF_A_LIAR, claim_of, left_to
 from mpstui.system.memory import INSIDE, real_path
 from mpstui.system.procfs import (
     HiddenProcessError,
@@ -171,11 +170,10 @@ def _pids(daemon: Daemon) -> Iterator[int]:
 
 def _claimed(found: Finding, daemon: Daemon) -> Finding:
     """The same of another user's daemon, for whoever looks."""
-    whose = daemon.whose(os.geteuid())
-    text = f"{whose}'s daemon: {found.evidence}"
+    text = f"{claim_of(daemon, os.geteuid())}: {found.evidence}"
     if found.verdict in {"ok", "unknown"}:
         return replace(found, evidence=text, remedy="")
-    remedy = found.remedy if found.remedy == OF_A_LIAR else to_its_owner(whose)
+    remedy = found.remedy if found.remedy == OF_A_LIAR else left_to(daemon, os.geteuid())
     return replace(found, verdict="unknown", evidence=text, remedy=remedy)
 
 

@@ -908,15 +908,19 @@ def _place(
 
 
 def _anothers_socket(pipe_dir: Path, daemon: ProcessKey) -> str | None:
-    """Which socket in the place of a daemon's own is another process's, as a clause: whoever may write to the directory
-    moves the socket of another daemon of root's there, which is root's too. The daemon itself listens at both (fact
-    50). None also where it is not known, as of a process in another network namespace, or of one whose descriptors may
-    not be looked at."""
+    """Which socket in the place of a daemon's own is another process's, or nobody's, as a clause: whoever may write to
+    the directory moves the socket of another daemon of root's there, which is root's too. The daemon itself listens at
+    both (fact 50). None also where it is not known, as of a process in another network namespace, or of one whose
+    descriptors may not be looked at."""
     own = sockets_of(daemon.pid)
     for name in SOCKETS if own else ():
         there = listening_at(pipe_dir / name)
-        if there and own is not None and not there & own and process_key(daemon.pid) == daemon:
+        if own is None or there & own or process_key(daemon.pid) != daemon:
+            continue
+        if there:
             return f"its socket {name} is another process's"
+        if (pipe_dir / name).is_socket() and own & listening_at(None):  # else the list tells nothing
+            return f"nobody listens at its socket {name}"
     return None
 
 

@@ -38,7 +38,7 @@ from mpstui.core.model import (
 )
 from mpstui.core.problems import KINDS, problem
 from mpstui.core.text import UNKNOWN, client_pids, format_size, listed, moment_text, owner, path_text, printable
-from mpstui.core.trust import ANYBODY, Speaker, cut_off_by, end_usurped, to_its_owner, whose_word
+from mpstui.core.trust import Speaker, cut_off_by, end_usurped, to_its_owner, whose_word
 from mpstui.core.v3 import DEFAULT
 from mpstui.observe.discovery import Place, start_checked
 from mpstui.observe.sources import NvmlSample
@@ -273,10 +273,12 @@ def condition_of(
     ``euid``: who looks.
     ``ended``: when the last daemon there ended, where none has started since.
     ``past``: nobody can be asked, so that the logs' word has to do; it leads to nothing."""
-    found = _condition_of(place, probe, state, facts, known_at, ended, past)
+    found = _condition_of(place, probe, state, facts, known_at, euid, ended, past)
     uid = whose_word(place, euid) if place is not None and place.state == "running" and not past else None
     if uid is None or found.cause not in _ON_ITS_OWN_WORD:
         return found
+    if place is not None and place.usurped(euid):
+        return replace(found, remedy=end_usurped(place))
     return replace(found, remedy=to_its_owner(owner(login_name(uid), uid)))
 
 
@@ -291,6 +293,7 @@ def _condition_of(
     state: DaemonState,
     facts: Facts,
     known_at: float | None,
+    euid: int,
     ended: float | None,
     past: bool,
 ) -> Condition:
@@ -313,7 +316,7 @@ def _condition_of(
     if state.not_understood is not None:
         return condition.not_spoken(state.not_understood)
     if probe is not None:
-        return _answer_condition(place, probe, state, start, moment)
+        return _answer_condition(place, probe, state, start, euid, moment)
     if not past:
         return condition.unasked(place.detail, moment)
     known = state.daemon_pid is not None or state.servers
@@ -321,7 +324,7 @@ def _condition_of(
 
 
 def _answer_condition(
-    place: Place, probe: Probe, state: DaemonState, start: str, moment: condition.Moment
+    place: Place, probe: Probe, state: DaemonState, start: str, euid: int, moment: condition.Moment
 ) -> Condition:
     """By how the last command ended."""
     outcome, message = probe.outcome, probe.message
@@ -334,7 +337,7 @@ def _answer_condition(
         clients = (client for server in state.servers.values() for client in server.clients.values())
         asked = [client.pid for client in clients if client.asked or client.ended]
         return condition.silent(message, asked, any(server.ending for server in state.servers.values()), moment)
-    if outcome is Outcome.ABSENT and place.daemon is not None and ANYBODY in place.speaker.sockets:
+    if outcome is Outcome.ABSENT and place.usurped(euid):
         return condition.unreached(cut_off_by(place), end_usurped(place), moment)
     if outcome is Outcome.ABSENT:
         return condition.gone(message, start, moment=moment)
@@ -415,7 +418,7 @@ def problems_of(daemon: Daemon, euid: int = 0) -> Iterable[Problem]:
         found = [_claimed(each, daemon, euid) for each in found]
     if not lies and not anothers:
         return found
-    remedy = OF_A_LIAR if lies else to_its_owner(daemon.whose(euid))
+    remedy = OF_A_LIAR if lies else left_to(daemon, euid)
     return [replace(each, remedy=remedy) if each.code in _ON_ITS_WORD else each for each in found]
 
 
@@ -423,9 +426,20 @@ def _claimed(found: Problem, daemon: Daemon, euid: int) -> Problem:
     """The same as another user's daemon has it: anybody starts one and has it say what he likes."""
     text = found.text
     if daemon.runs and found.code != "daemon_lies":  # that one names the owner, as the place without a daemon does
-        says = " says" if found.code in _SAID else ""
-        text = f"{daemon.whose(euid)}'s daemon{says}: {text}"
+        says = " says" if found.code in _SAID and not daemon.usurped(euid) else ""
+        text = f"{claim_of(daemon, euid)}{says}: {text}"
     return replace(found, severity="info", text=text, uid=whose_word(daemon, euid))
+
+
+def claim_of(daemon: Daemon, euid: int) -> str:
+    """Whose claim it is what is said of a daemon that is another user's, or in whose place he may answer."""
+    whose = daemon.whose(euid)
+    return f"What is said of it may be the word of {whose}" if daemon.usurped(euid) else f"{whose}'s daemon"
+
+
+def left_to(daemon: Daemon, euid: int) -> str:
+    """What there is to do about such a claim, a sentence."""
+    return end_usurped(daemon) if daemon.usurped(euid) else to_its_owner(daemon.whose(euid))
 
 
 def as_written(found: Problem, teller: Speaker) -> Problem:
@@ -456,7 +470,7 @@ def _all_of(daemon: Daemon) -> Iterable[Problem]:
     elif daemon.unspoken is not None:
         text = daemon.unspoken[0].upper() + daemon.unspoken[1:] + "."
         yield problem("warning", "daemon_read_only", subject, text, daemon.remedy or "")
-    elif daemon.unread:
+    elif daemon.unread and not daemon.cut_off:  # which is a problem of its own
         yield problem("warning", "daemon_unread", subject, daemon.health_detail or "", daemon.remedy or "")
     if daemon.watch == "polling":
         yield problem("info", "polling", subject, daemon.watch_detail or "", daemon.watch_remedy or None)

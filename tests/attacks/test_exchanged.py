@@ -11,7 +11,7 @@ import pytest
 from mpstui.core.trust import ANYBODY
 
 from .conftest import Stranger
-from .programs import USURPS, lying_daemon, mpstui, roots_process, usurped
+from .programs import USURPS, lives, lying_daemon, mpstui, roots_process, usurped
 
 SOCKETS = r"""
 import ctypes, os, sys, time
@@ -202,3 +202,58 @@ def test_another_daemon_of_roots_in_the_place_of_a_socket_does_not_speak_for_thi
         assert ended.returncode != 0
         assert os.path.exists(f"/proc/{victim.pid}")
         assert victim.poll() is None
+
+
+BIND = """
+import socket, sys
+for name in sys.argv[1:]:
+    socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET).bind(name)
+"""
+SHUT_OFF = {
+    "both are gone": "mv $0/control $0/x1; mv $0/control_privileged $0/x2",
+    "both and the lock": "mv $0/control $0/x1; mv $0/control_privileged $0/x2; mv $0/control_lock $0/x3",
+    "directories": "mv $0/control $0/x1; mv $0/control_privileged $0/x2; mkdir $0/control $0/control_privileged",
+    "his own, and nobody listens": "mv $0/control $0/x1; mv $0/control_privileged $0/x2",
+    "root's own, and nobody listens": "mv $0/control $0/x1; mv $0/control_privileged $0/x2; "
+    "mv $1/control $1/control_privileged $0",
+}
+
+
+@pytest.mark.parametrize("how", SHUT_OFF)
+def test_a_daemon_that_nobody_comes_to_runs_in_every_word_and_is_ended_as_a_process(
+    stranger: Stranger, roots: Stranger, crowd: Path, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was stale, its files to be left to the stranger, and a daemon to be started in its place; its process could
+    not be ended."""
+    monkeypatch.setenv("MPSTUI_CONTROL_DEADLINE", "1")
+    pipe_dir, dead = crowd / "mps", crowd / "dead"
+    pipe_dir.mkdir()
+    dead.mkdir()
+    dead.chmod(0o777)
+    roots.python(BIND, dead / "control", dead / "control_privileged")
+    daemon = lying_daemon(roots, pipe_dir, clients=[], mode=0o777)
+    stranger.run("sh", "-c", SHUT_OFF[how], pipe_dir, dead)
+    if how.startswith("his"):
+        stranger.python(BIND, pipe_dir / "control", pipe_dir / "control_privileged")
+    named = ("--pipe-dir", pipe_dir)
+    said = f"daemon {daemon.pid} of root runs in {pipe_dir}, but"
+    health = mpstui("status", "--health", *named)
+    assert (health.returncode, f"daemon {daemon.pid} runs, but" in health.stderr) == (4, True), health.stderr
+    told = mpstui("status", "--json", *named)
+    (found,) = [each for each in json.loads(told.stdout)["problems"] if each["code"].startswith("daemon_")]
+    assert (told.returncode, found["code"], found["severity"], found["uid"]) == (4, "daemon_usurped", "error", None)
+    assert mpstui("status", CUDA_MPS_PIPE_DIRECTORY=str(pipe_dir)).returncode == 4
+    doctor = json.loads(mpstui("doctor", "--json", *named).stdout)["findings"]
+    wrong = f"UID {stranger.uid}'s daemon", "leave it to its owner", "no daemon runs", "is not there yet"
+    assert not [each for each in doctor if str(daemon.pid) in each["subject"] and any(w in str(each) for w in wrong)]
+    client = roots.start("sleep", "600", env={"CUDA_MPS_PIPE_DIRECTORY": str(pipe_dir)})
+    why = json.loads(mpstui("why", client.pid, "--json", *named).stdout)
+    (reason,) = [each for each in why["reasons"] if each["code"] in {"user", "usurped", "no_daemon", "no_variable"}]
+    assert (reason["code"], reason["certainty"], said in reason["text"]) == ("usurped", "sure", True)
+    started = mpstui("daemon", "start", *named)
+    assert (started.returncode, said in started.stderr) == (6, True), started.stderr
+    stopped = mpstui("daemon", "stop", "--yes", *named)
+    assert (stopped.returncode, said in stopped.stderr, lives(daemon)) == (6, True, True), stopped.stderr
+    forced = mpstui("daemon", "stop", "--force", "--yes", *named)
+    assert (forced.returncode, lives(daemon)) == (0, False), forced.stderr
+    assert not any(word in forced.stdout + forced.stderr for word in ("no daemon runs", "a daemon runs"))
