@@ -41,6 +41,9 @@ class Speaker(NamedTuple):
     steered: bool = False
     """Whether somebody else than root and who looks has made some of the way there, or may change it. What is seen is
     what he shows, at this moment: of a daemon of root's, or of one's own, that has this directory it tells nothing."""
+    reached: bool | None = None
+    """Where not all of them are the daemon's own: whether it is the one that listens at the one that CUDA programs come
+    to; None where that is not known."""
 
     @property
     def without_times(self) -> Speaker:
@@ -160,9 +163,18 @@ def cut_off_by(heard: Heard) -> str:
 
 
 def end_usurped(heard: Heard) -> str:
-    """What there is to do about one, a sentence: a command would go to whoever answers."""
+    """What there is to do about one, sentences: a command would go to whoever answers."""
     command = f"mpstui daemon stop --force --pipe-dir {shlex.quote(path_text(heard.pipe_dir))}"
-    return f"End its process: {command}. Start it again in a directory that only its user may change."
+    when = "" if heard.speaker.reached is False else ", once its clients have ended,"
+    end = f"As root{when or ','} end its process" if heard.uid == 0 else f"End its process{when.removesuffix(',')}"
+    return f"{end}: {command}. Start it again in a directory that only its user may change."
+
+
+def as_yet(heard: Heard) -> str | None:
+    """What is known of its clients all the same, a clause; None where they do not come to it."""
+    if heard.speaker.reached is None:
+        return "whether CUDA programs still come to it is not known"
+    return "CUDA programs still come to it, by its socket control" if heard.speaker.reached else None
 
 
 def to_its_owner(whose: str) -> str:

@@ -24,7 +24,7 @@ from mpstui.core.model import (
     Snapshot,
 )
 from mpstui.core.text import UNKNOWN, format_size, owner, path_text, plural, printable
-from mpstui.core.trust import end_usurped
+from mpstui.core.trust import as_yet, end_usurped
 from mpstui.core.v3 import DEFAULT
 from mpstui.doctor.program import Inside, Program, Shm, read_namespaces, read_program, shm_of
 from mpstui.doctor.types import DEBUGGERS
@@ -338,6 +338,12 @@ def _of_place(
         return
     if looked_for is not None and looked_for.daemon in usurped:
         daemon = looked_for.daemon
+        if (still := as_yet(daemon)) is not None:
+            yield Reason(
+                "usurped", "possible", f"another user can change where it looks: {daemon.usurpation()}",
+                (*evidence, still), end_usurped(daemon),
+            )  # fmt: skip
+            return
         yield Reason(
             "usurped", "sure", f"no program comes to the daemon in {shown}: {daemon.usurpation()}", tuple(evidence),
             f"{end_usurped(daemon)} Then start the program again, with that directory.",

@@ -432,8 +432,8 @@ class DaemonWatcher:
         if same and place.speaker.uid is None:  # who listens there was looked at with the place
             why = place.speaker.why
         by = next((uid for uid in (now.uid, now.by, place.speaker.uid, place.speaker.by) if uid), ANYBODY)
-        steered = now.steered or place.speaker.steered
-        doubted = place._replace(speaker=Speaker(None, why, now.stamp, by, (ANYBODY,), steered), detail=why)
+        steered, reached = now.steered or place.speaker.steered, place.speaker.reached if same else None
+        doubted = place._replace(speaker=Speaker(None, why, now.stamp, by, (ANYBODY,), steered, reached), detail=why)
         every = (watched.place for watched in self._node.watched.values())
         self._node.set_places([doubted if each is place else each for each in every if each is not None])
         return Asked(Answer("", Outcome.NOT_PERMITTED, message=f"{why[0].upper()}{why[1:]}.", asked=False))

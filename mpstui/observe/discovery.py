@@ -904,7 +904,24 @@ def _place(
             speaker = speaker._replace(steered=not _has_its_own_name(own))
         if found.protocol == "legacy" and speaker.stamp and (why := _anothers_socket(pipe_dir, found.daemon)):
             speaker = speaker._replace(uid=None, why=why, by=ANYBODY, sockets=(*speaker.sockets, ANYBODY))
+        if any(uid not in {0, found.uid} for uid in speaker.sockets):
+            speaker = speaker._replace(reached=_is_reached(pipe_dir / SOCKETS[0], found.daemon, found.uid))
     return found._replace(speaker=speaker, pids_are_ours=pids_are_ours(pipe_dir, speaker, daemons))
+
+
+def _is_reached(path: Path, daemon: ProcessKey, uid: int | None) -> bool | None:
+    """Whether that daemon listens at this file, to which CUDA programs come; None where that is not known."""
+    try:
+        found = os.lstat(path)
+    except (OSError, ValueError):
+        return False
+    if not stat.S_ISSOCK(found.st_mode) or found.st_uid != uid:
+        return False
+    own, there = sockets_of(daemon.pid), listening_at(path)
+    if not own or process_key(daemon.pid) != daemon or not (there or own & listening_at(None)):
+        return None
+    # Everybody may write to this one alone (fact 42): else it is the daemon's other one.
+    return None if there & own and not found.st_mode & stat.S_IWOTH else bool(there & own)
 
 
 def _anothers_socket(pipe_dir: Path, daemon: ProcessKey) -> str | None:

@@ -38,7 +38,7 @@ from mpstui.core.model import (
 )
 from mpstui.core.problems import KINDS, problem
 from mpstui.core.text import UNKNOWN, client_pids, format_size, listed, moment_text, owner, path_text, printable
-from mpstui.core.trust import Speaker, cut_off_by, end_usurped, to_its_owner, whose_word
+from mpstui.core.trust import Speaker, as_yet, cut_off_by, end_usurped, to_its_owner, whose_word
 from mpstui.core.v3 import DEFAULT
 from mpstui.observe.discovery import Place, start_checked
 from mpstui.observe.sources import NvmlSample
@@ -523,6 +523,7 @@ def _of_usurper(daemon: Daemon, euid: int) -> Iterable[Problem]:
         seen = daemon.usurpation("here")
         whose = daemon.claimant(euid)
         means = "no program is sure to become its client" if whose is None else f"what answers is the word of {whose}"
+        means = (as_yet(daemon) if daemon.speaker.reached else None) or means
         text = f"{seen[0].upper()}{seen[1:]}: {means}."
         yield problem("error", "daemon_usurped", path_text(daemon.pipe_dir), text, end_usurped(daemon))
 

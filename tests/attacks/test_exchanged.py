@@ -257,3 +257,31 @@ def test_a_daemon_that_nobody_comes_to_runs_in_every_word_and_is_ended_as_a_proc
     forced = mpstui("daemon", "stop", "--force", "--yes", *named)
     assert (forced.returncode, lives(daemon)) == (0, False), forced.stderr
     assert not any(word in forced.stdout + forced.stderr for word in ("no daemon runs", "a daemon runs"))
+
+
+CLIENTS_GO_ON = "once its clients have ended"
+
+
+@pytest.mark.parametrize("moved", ["control_privileged", "control"])
+def test_why_is_sure_and_ends_work_only_where_no_program_comes_to_the_daemon(
+    stranger: Stranger, roots: Stranger, crowd: Path, moved: str
+) -> None:
+    """Everybody's work went on by the one socket, and why was sure that no program comes to it."""
+    pipe_dir = crowd / "mps"
+    pipe_dir.mkdir()
+    daemon = lying_daemon(roots, pipe_dir, clients=[], mode=0o777)
+    stranger.run("mv", pipe_dir / moved, pipe_dir / "x")
+    client = roots.start("sleep", "600", env={"CUDA_MPS_PIPE_DIRECTORY": str(pipe_dir)})
+    told = mpstui("why", client.pid, "--json", "--pipe-dir", pipe_dir, MPSTUI_CONTROL_DEADLINE="1").stdout
+    (reason,) = [each for each in json.loads(told)["reasons"] if each["code"] == "usurped"]
+    comes = moved == "control_privileged"
+    assert f"daemon {daemon.pid} of root runs in {pipe_dir}, but its socket {moved} is not there" in reason["text"]
+    assert (reason["certainty"], "no program comes" in reason["text"]) == (
+        ("possible", False) if comes else ("sure", True)
+    )
+    assert (CLIENTS_GO_ON in reason["remedy"]) is comes
+    assert ("come to it" in str(reason["evidence"])) is comes
+    told = mpstui("status", "--json", "--pipe-dir", pipe_dir, MPSTUI_CONTROL_DEADLINE="1")
+    (found,) = [each for each in json.loads(told.stdout)["problems"] if each["code"] == "daemon_usurped"]
+    assert (CLIENTS_GO_ON in found["remedy"], "still come to it" in found["text"]) == (comes, comes)
+    assert "As root" in found["remedy"], "whoever reads it"
