@@ -414,12 +414,14 @@ def problems_of(daemon: Daemon, euid: int = 0) -> Iterable[Problem]:
     found = list(_all_of(daemon))
     lies = any(each.code == "daemon_lies" for each in found)
     anothers = not daemon.counts_for(euid)
-    if anothers:
-        found = [_claimed(each, daemon, euid) for each in found]
     if not lies and not anothers:
         return found
+    of_log = [each for each in found if daemon.usurped(euid) and (each.code, each.severity) in _OF_ITS_LOG]
+    if anothers:
+        found = [each if each in of_log else _claimed(each, daemon, euid) for each in found]
     remedy = OF_A_LIAR if lies else left_to(daemon, euid)
-    return [replace(each, remedy=remedy) if each.code in _ON_ITS_WORD else each for each in found]
+    claims = [each.code in _ON_ITS_WORD and each not in of_log for each in found]
+    return [replace(each, remedy=remedy) if claim else each for each, claim in zip(found, claims, strict=True)]
 
 
 def _claimed(found: Problem, daemon: Daemon, euid: int) -> Problem:
@@ -455,6 +457,12 @@ OF_A_LIAR: Final = "Believe nothing of what it says."
 _SAID: Final = frozenset({"fault", "lost", "terminated", "pending", "outdated", "bridge", "server_start"})
 """Problems drawn from what a daemon says of its clients and servers, whose remedies are about them."""
 _ON_ITS_WORD: Final = _SAID | {"daemon_blocked"}
+_OF_ITS_LOG: Final = frozenset(
+    {("server_start", "error"), ("fault", "warning"), ("pending", "info"),
+     ("daemon_environment", "warning"), ("daemon_environment", "info"), ("polling", "info")}
+)  # fmt: skip
+"""Problems that nobody has answered: a log is believed where root or the daemon's own user has written it, whoever has
+put a socket in its place."""
 
 
 def _all_of(daemon: Daemon) -> Iterable[Problem]:

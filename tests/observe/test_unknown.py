@@ -7,12 +7,14 @@ import pytest
 from mpstui.cli.status import _headline, exit_status, to_json
 from mpstui.control.answer import Answer, Outcome
 from mpstui.core.cells import health_word
-from mpstui.core.model import ProcessKey
+from mpstui.core.condition import cut_off, ok
+from mpstui.core.model import Daemon, ProcessKey, Server, ServerFault, StartFailures
 from mpstui.core.trust import ANYBODY, Speaker
 from mpstui.export.metrics import Metrics
 from mpstui.fields import DAEMON as DAEMON_FIELDS
 from mpstui.fields import View
 from mpstui.fleet import from_status
+from mpstui.observe.problems import find_problems
 from mpstui.observe.reducer import NodeState, Watching
 from mpstui.observe.sources import NvmlSample
 from mpstui.operations.rescue import Unblock
@@ -158,3 +160,21 @@ def test_what_a_daemon_said_is_not_said_of_its_successor() -> None:
     node.set_places([running(4711)])
     daemon = node.snapshot(2.0).daemons[0]
     assert (daemon.health, daemon.answered_at, daemon.servers_known) == ("unknown", None, False)
+
+
+@pytest.mark.parametrize(("confirmed", "logged"), [(False, True), (True, False)])
+def test_what_the_log_of_a_usurped_daemon_tells_is_the_word_of_the_logs_owner(confirmed: bool, logged: bool) -> None:
+    """Root's own log was the word of whoever had put a socket there, and the daemon to be left to him."""
+    speaker = Speaker(None, "its sockets are not its own", (), 2001, (0, 2001))
+    server = Server(ProcessKey(9), status="FAULT", fault=ServerFault(1.0, (), (), confirmed=confirmed))
+    failures = StartFailures(3, reason="out of memory")
+    daemon = Daemon(
+        PIPE, key=ProcessKey(480), uid=0, user="root", speaker=speaker, start_failures=failures, servers=(server,),
+        condition=cut_off(ok(), speaker.why),
+    )  # fmt: skip
+    told = {each.code: each for each in find_problems([daemon], (), None, euid=0)}
+    assert (told["server_start"].uid, told["server_start"].severity) == (None, "error")
+    assert told["server_start"].text.startswith("No server starts")
+    assert (told["fault"].uid is None) is logged, "what was answered is his"
+    assert ("may be the word of UID 2001" in told["fault"].text) is not logged
+    assert not any("leave it to its owner" in (each.remedy or "") for each in told.values())
