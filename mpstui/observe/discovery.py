@@ -1132,8 +1132,9 @@ def _daemon_of(pipe_dir: Path, daemons: Sequence[DaemonProcess]) -> DaemonProces
     claims.sort(key=lambda daemon: daemon.key.pid != pid)
     ours = _mine()
     by_lock = bool(holder) and not ours & (process_uids(holder or 0) or ours)
-    if (by_lock or (holder is None and owner not in {None, *ours})) and not any(each.uid in ours for each in claims):
-        claims = [each for each in daemons if each.uid in ours and each.pipe_id == here is not None] or claims
+    if (by_lock or owner not in {None, *ours}) and not any(each.uid in ours for each in claims):
+        there = [each for each in daemons if each.uid in ours and each.pipe_id == here is not None]
+        claims = [each for each in there if by_lock or holder in {None, each.key.pid}] or claims
     return claims[0] if claims else None
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from mpstui.core.trust import ANYBODY
+from mpstui.observe.discovery import discover
 
 from .conftest import Stranger
 from .programs import USURPS, lives, lying_daemon, mpstui, roots_process, usurped
@@ -285,3 +286,23 @@ def test_why_is_sure_and_ends_work_only_where_no_program_comes_to_the_daemon(
     (found,) = [each for each in json.loads(told.stdout)["problems"] if each["code"] == "daemon_usurped"]
     assert (CLIENTS_GO_ON in found["remedy"], "still come to it" in found["text"]) == (comes, comes)
     assert "As root" in found["remedy"], "whoever reads it"
+
+
+@pytest.mark.parametrize("name", ["control_privileged", "control"])
+def test_a_socket_of_a_strangers_beside_roots_lock_hides_no_daemon_of_roots(
+    stranger: Stranger, roots: Stranger, crowd: Path, name: str
+) -> None:
+    """Root's daemon was hidden, in another container or of another name, and its logs were lost."""
+    pipe_dir, logs = crowd / "mps", roots.home / "logs"
+    pipe_dir.mkdir()
+    logs.mkdir()
+    (logs / "control.log").touch()
+    daemon = lying_daemon(roots, pipe_dir, clients=[], mode=0o777, logs=logs)
+    stranger.run("mv", pipe_dir / name, pipe_dir / "x")
+    his = stranger.start_python(f"{BIND}print('ready', flush=True)\nsys.stdin.read()", pipe_dir / name, stdin=-1)
+    assert his.stdout is not None
+    assert his.stdout.readline() == "ready\n"
+    (place,) = discover((pipe_dir,), env={})
+    assert (place.pid, place.log_dir, place.usurped(0), place.detail) == (daemon.pid, logs, True, "")
+    health = mpstui("status", "--health", "--pipe-dir", pipe_dir)
+    assert (health.returncode, f"daemon {daemon.pid} runs, but" in health.stderr) == (4, True), health.stderr
