@@ -16,6 +16,7 @@ from mpstui.core.cells import client_line
 from mpstui.core.late import dataclass
 from mpstui.core.model import EMPTY, Client, Daemon, ProcessKey, Snapshot
 from mpstui.core.text import PRIORITIES, UNKNOWN, by_device, format_percentage, format_size, owner, path_text, plural
+from mpstui.core.trust import ANYBODY, is_anothers
 from mpstui.core.v3 import V3Node
 from mpstui.observe.discovery import held, not_its_daemon, not_usurped
 from mpstui.operations.check import Refused, reachable_daemon
@@ -657,7 +658,8 @@ async def _end_usurped(work: Work, daemon: Daemon) -> Result:
     if status is not ExitStatus.DONE:
         return Result(work.request, status, f"the daemon in {name} was not ended: {text}")
     details = await asyncio.to_thread(clean, daemon.pipe_dir)
-    text = f"the daemon in {name} {_was(text)}; what answers there is still another user's"
+    left = any(is_anothers(uid, daemon.uid) and uid != ANYBODY for uid in daemon.speaker.sockets)
+    text = f"the daemon in {name} {_was(text)}" + ("; what is in the place of its sockets is another user's" * left)
     return Result(work.request, ExitStatus.DONE, text, details)
 
 

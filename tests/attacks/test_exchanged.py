@@ -258,6 +258,7 @@ def test_a_daemon_that_nobody_comes_to_runs_in_every_word_and_is_ended_as_a_proc
     forced = mpstui("daemon", "stop", "--force", "--yes", *named)
     assert (forced.returncode, lives(daemon)) == (0, False), forced.stderr
     assert not any(word in forced.stdout + forced.stderr for word in ("no daemon runs", "a daemon runs"))
+    assert ("another user's" in forced.stdout + forced.stderr) is how.startswith(("his", "dir")), "what is there"
 
 
 CLIENTS_GO_ON = "once its clients have ended"
