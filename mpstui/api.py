@@ -19,7 +19,7 @@ import signal
 import threading
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator, Iterable, Iterator, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, suppress
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -453,10 +453,12 @@ class AsyncNode:
             return await self._reader().once(need=_operation(request).needs(request))
         return await self._reader().once(rates=True, need=STATUS)
 
-    async def watch(self, *, activity: bool = False) -> AsyncGenerator[Snapshot, None]:
+    async def watch(self, *, activity: bool = False, whole_within: float = 0.0) -> AsyncGenerator[Snapshot, None]:
         """A snapshot once it was looked for daemons, and another one whenever the node has changed; only the latest to
         who is slow. A node on which nothing changes is sent no command. ``activity``: the clients' kernel launches are
-        counted, window after window (see :meth:`activity`). Raises UnusableNode."""
+        counted, window after window (see :meth:`activity`). ``whole_within``: so many seconds are waited at most for
+        the first one until all was read once, so that what is read after the rest does not look like a change. Raises
+        UnusableNode."""
         collector = self._watching = self._make()
         if activity:
             collector.watch_activity()
@@ -468,10 +470,20 @@ class AsyncNode:
                 latest[:] = [snapshot]
                 changed.set()
 
+        async def read_whole() -> None:
+            while not latest or not latest[0].whole:
+                changed.clear()
+                await changed.wait()
+
         collector.subscribe(see)
         self._closing.append(collector.stop)
         try:
             await collector.start()
+            if whole_within > 0:
+                with suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(read_whole(), whole_within)
+                if latest:
+                    changed.set()
             while True:
                 await changed.wait()
                 changed.clear()
@@ -1036,9 +1048,9 @@ class Node:
         """See :meth:`AsyncNode.snapshot`."""
         return self._run(self._node.snapshot(complete=complete, request=request))
 
-    def watch(self, *, activity: bool = False) -> Iterator[Snapshot]:
+    def watch(self, *, activity: bool = False, whole_within: float = 0.0) -> Iterator[Snapshot]:
         """See :meth:`AsyncNode.watch`. It watches while it is asked for the next one."""
-        stream = self._node.watch(activity=activity)
+        stream = self._node.watch(activity=activity, whole_within=whole_within)
 
         async def following() -> Snapshot:
             return await anext(stream)

@@ -14,7 +14,7 @@ from mpstui import api
 from mpstui.cli.output import complain
 from mpstui.core.cells import OUTDATED, client_line, with_indices
 from mpstui.core.late import pattern
-from mpstui.core.model import Snapshot
+from mpstui.core.model import EMPTY, Snapshot
 from mpstui.core.text import UNKNOWN, about, owner, path_text, printable
 from mpstui.fields import CLIENT, DAEMON, DEVICE, SERVER, Thing, View
 from mpstui.operations.types import ExitStatus
@@ -28,6 +28,10 @@ _SAID: Final[Mapping[str, tuple[str, ...]]] = {
     ),
 }  # fmt: skip
 """Fields that are said: those that somebody or something changes. What moves by itself each second is not."""
+_OF_DEVICES: Final = ("device_uuids", "pinned_mem_limits", "default_pinned_mem_limits")
+"""Fields whose texts name devices: a name that becomes known, or is no longer, is no change."""
+_FIRST_S: Final = 10.0
+"""So long is waited for all of the node to have been read once: nothing of that is a change. Then what is known."""
 _BY_LOG: Final = pattern(r"(?<=FAULT)\?|(?<=LOST)\?")
 _OF_DEVICE: Final = pattern(r"(^|  )(\d+):(?= )")
 _ALONE: Final = ("json", "fields", "group_by", "health", "at", "log_dir")
@@ -39,6 +43,8 @@ class WatchedThing(NamedTuple):
     name: str
     values: Mapping[str, str]
     """By the title of a field."""
+    by_uuid: Mapping[str, object] = EMPTY
+    """What is said of devices in ``values``, before they are named."""
 
     def line(self) -> str:
         """All of it; what is not known, and what is not so, is left out."""
@@ -63,7 +69,8 @@ def things(snapshot: Snapshot) -> dict[Hashable, WatchedThing]:
         numbers = view.daemon.ordinals if view.daemon is not None else {}
         texts = {each.title: with_indices(_in_words(each.text(item, view), numbers), view.indices) for each in fields}
         values = {title: printable(text.replace(OUTDATED, "").strip()) for title, text in texts.items()}
-        found[thing.name, key] = WatchedThing(printable(name, 400), values)
+        by_uuid = {each.title: each.value(item, view) for each in fields if each.id in _OF_DEVICES}
+        found[thing.name, key] = WatchedThing(printable(name, 400), values, by_uuid)
 
     for device in snapshot.devices:
         index = "?" if device.index is None else device.index
@@ -98,7 +105,7 @@ def differences(before: Mapping[Hashable, WatchedThing], now: Mapping[Hashable, 
             continue
         for title, text in told.values.items():
             was = known.values.get(title, UNKNOWN)
-            if was == text:
+            if was == text or ((meant := told.by_uuid.get(title)) and meant == known.by_uuid.get(title)):
                 continue
             if text == UNKNOWN:
                 yield f"{told.name}: {title} no longer known, was {was}"
@@ -114,7 +121,7 @@ def watch_status(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
     try:
         with api.open(pipe_dirs) as node:
             before: dict[Hashable, WatchedThing] = {}
-            for snapshot in node.watch():
+            for snapshot in node.watch(whole_within=_FIRST_S):
                 now = things(snapshot)
                 if snapshot.source == "simulated" and not before:
                     print("SIMULATED — no GPU, no real daemon", flush=True)

@@ -573,6 +573,13 @@ class Daemon:
         return self.health == "ok" and not self.unread
 
     @property
+    def read_once(self) -> bool:
+        """Whether it was asked and, where it answers, for its limits, of which the default priority comes last."""
+        if not self.answers or self.v3 is not None or self.lacking("get_default_client_priority") is not None:
+            return self.condition.cause != "unasked"
+        return self.default_client_priority is not None
+
+    @property
     def serves_nobody(self) -> bool:
         """It answers, and each server that it starts ends before it is ready: more than one has."""
         return self.answers and self.start_failures is not None and self.start_failures.count > 1
@@ -925,6 +932,11 @@ class Snapshot:
     def asked_nvml(self) -> bool:
         """Whether it has said something, or why it says nothing; where not, no devices means nothing."""
         return bool(self.devices or self.nvml_detail or self.driver_version)
+
+    @property
+    def whole(self) -> bool:
+        """Whether all was read once: what is told later has changed, or could not be read."""
+        return self.looked and self.asked_nvml and all(daemon.read_once for daemon in self.daemons)
 
     def daemon(self, pipe_dir: Path) -> Daemon | None:
         return next((d for d in self.daemons if d.pipe_dir == pipe_dir), None)

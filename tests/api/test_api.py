@@ -20,6 +20,9 @@ import pytest
 from folders import simulated_node
 
 import mpstui.api
+from mpstui.core import condition
+from mpstui.core.model import Daemon, Snapshot
+from mpstui.fields.common import DEFAULT_PRIORITY
 from mpstui.operations.registry import OPERATIONS
 from mpstui.sim.node import SimNode
 
@@ -137,6 +140,54 @@ def test_what_changes_is_told_to_who_watches(simulated: SimNode) -> None:
         after = next(s for s in seen if any(c.pid == client.pid for d in s.daemons for c in d.clients()))
         assert after.source == "simulated"
         client.tell("exit")
+
+
+class _Telling:
+    """A collector that tells what it is given, one after the other."""
+
+    def __init__(self, *told: Snapshot) -> None:
+        self.told = told
+
+    def subscribe(self, callback) -> None:
+        self.callback = callback
+
+    async def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        for snapshot in self.told:
+            loop.call_soon(self.callback, snapshot)
+
+    async def stop(self) -> None:
+        pass
+
+
+async def test_who_watches_for_changes_begins_with_all_that_was_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NVML is asked, and each daemon that answers for its limits too; one that is never asked keeps nobody waiting
+    beyond his time."""
+    unasked = Daemon(Path("/p"), condition=condition.unasked("", condition.Moment()))
+    answers = replace(unasked, condition=condition.ok())
+    whole = Snapshot(5.0, daemons=(replace(answers, default_client_priority=0),), driver_version="580.1")
+    parts = [
+        replace(whole, time=1.0, looked=False),
+        replace(whole, time=2.0, driver_version=None),
+        replace(whole, time=3.0, daemons=(unasked,)),
+        replace(whole, time=4.0, daemons=(answers,)),
+    ]
+    node = mpstui.api.AsyncNode((), (), 1.0, None)
+
+    async def first(told: list[Snapshot], seconds: float) -> float:
+        monkeypatch.setattr(node, "_make", lambda: _Telling(*told))
+        async with aclosing(node.watch(whole_within=seconds)) as seen:
+            return (await anext(seen)).time
+
+    for number in range(len(parts)):
+        assert await first([parts[number], whole], 600) == 5.0, number
+    assert await first(parts[2:3], 0.01) == 3.0, "what is known then"
+    assert await first(parts[3:], 0.0) == 4.0
+    for enough in (
+        replace(answers, lacks=frozenset({DEFAULT_PRIORITY})),
+        replace(answers, condition=condition.gone("", "")),
+    ):
+        assert await first([replace(whole, daemons=(enough,))], 600) == 5.0
 
 
 def test_events_are_told_once_with_their_daemon(simulated: SimNode) -> None:

@@ -11,7 +11,7 @@ import pytest
 from mpstui import api
 from mpstui.cli import main
 from mpstui.cli.watch import differences, things
-from mpstui.core.model import Client, Daemon, Device, Problem, ProcessKey, Server, Snapshot
+from mpstui.core.model import Client, Context, Daemon, Device, Problem, ProcessKey, Server, Snapshot
 from mpstui.core.trust import Speaker
 
 GPU = "GPU-11111111-aaaa"
@@ -71,6 +71,18 @@ def test_each_change_is_a_line_in_words() -> None:
     ]
 
 
+def test_a_name_that_becomes_known_is_no_change_and_another_device_is_one() -> None:
+    named = node(client(1, contexts=(Context(1, GPU),), pinned_mem_limits={"0": 16 << 30}))
+    unnamed = replace(named, devices=(), daemons=(replace(named.daemons[0], ordinals={}),))
+    assert said(unnamed, replace(named, devices=())) == []
+    lines = [*said(unnamed, named), *said(named, unnamed)]
+    assert [line.split()[:2] for line in lines] == [["new:", "GPU"], ["gone:", "GPU"]]
+    limited = node(client(1, contexts=(Context(1, GPU),), pinned_mem_limits={"0": 8 << 30}))
+    assert said(named, limited) == ["client 1 bob train: memory limits from GPU 0: 16.0 GiB to GPU 0: 8.0 GiB"]
+    moved = node(client(1, contexts=(Context(1, "GPU-2"),), pinned_mem_limits={"0": 16 << 30}))
+    assert [line.split(": ")[1][:3] for line in said(named, moved)] == ["GPU"]
+
+
 def test_a_pid_that_is_used_again_is_another_client_and_a_name_cannot_forge_a_line() -> None:
     again = client(1, key=ProcessKey(1, 99), command="x\n00:00:00 gone: server 7\u202e")
     lines = said(node(client(1)), node(again))
@@ -80,7 +92,8 @@ def test_a_pid_that_is_used_again_is_another_client_and_a_name_cannot_forge_a_li
 
 def test_the_command_prints_until_there_is_no_more(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     class Node:
-        def watch(self):
+        def watch(self, *, whole_within: float):
+            assert whole_within > 0
             yield node(source="simulated")
             yield node(client(1))
 
