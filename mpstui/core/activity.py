@@ -164,7 +164,7 @@ class Trends:
 
     def __init__(self) -> None:
         self._of: dict[ProcessKey, tuple[array[float], array[float]]] = {}
-        self._drawn: dict[tuple[ProcessKey, int, int], str] = {}
+        self._drawn: dict[tuple[ProcessKey, int, int, float], str] = {}
         self.step: float | None = None
         """Which step the newest values are of."""
 
@@ -183,9 +183,10 @@ class Trends:
                 if len(column) > self._KEPT:
                     del column[0]
 
-    def memory(self, key: ProcessKey, cells: int) -> str:
-        """Its GPU memory as bars in so many cells, the newest last; a full one is a GiB, or the most that is shown."""
-        return self._bars(key, 0, cells, float(1 << 30))
+    def memory(self, key: ProcessKey, cells: int, limit: int | None = None) -> str:
+        """Its GPU memory as bars in so many cells, the newest last; a full one is its ``limit``, a GiB where that is
+        not known, or the most that is shown."""
+        return self._bars(key, 0, cells, float(limit or 1 << 30))
 
     def cpu(self, key: ProcessKey, cells: int) -> str:
         """Its CPU as bars, of which a full one is a core or the most that is shown."""
@@ -193,7 +194,7 @@ class Trends:
 
     def _bars(self, key: ProcessKey, column: int, cells: int, least: float) -> str:
         """They are drawn once in a step."""
-        asked = key, column, cells
+        asked = key, column, cells, least
         drawn = self._drawn.get(asked)
         if drawn is None:
             kept = self._of.get(key)

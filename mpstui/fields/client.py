@@ -179,7 +179,9 @@ def _memory_cell(client: Client, view: View, cells: int) -> Line:
     """What it uses and of what, and what it used before where there is room: one time stands below the other."""
     line = _memory_text(client, view, cells)
     room = cells - _MEMORY_TEXT - 2
-    bars = view.trends.memory(client.key, room) if view.trends is not None else ""
+    use = memory_of(client, view.ordinals)
+    limit = use.limit if use.device is None else use.limits
+    bars = view.trends.memory(client.key, room, limit) if view.trends is not None else ""
     if not bars:
         return line
     gap = _MEMORY_TEXT + room - len(bars) - sum(len(text) for text, _ in line)

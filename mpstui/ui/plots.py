@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import isnan, nan
 from pathlib import Path
 from struct import Struct
@@ -124,6 +124,12 @@ class _Device:
         return itertools.chain(reversed(self.gathered), map(_unpacked, reversed(self.coarse)))
 
 
+def _between(times: Iterable[float]) -> float:
+    """Seconds between two readings as they usually follow each other, the newest first; one, where too few tell."""
+    found = sorted(later - earlier for later, earlier in itertools.pairwise(times))
+    return found[len(found) // 2] if len(found) > 2 else 1.0
+
+
 def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
@@ -171,10 +177,17 @@ class DeviceHistory:
         first = begin(seconds, cells, now, over=over)
         origin, at = (0.0, round(first / step)) if over else (first, 0)
         bins: dict[int, list[Reading]] = {}
+        read: list[tuple[int, Reading]] = []
         for kept in known.source(seconds):
-            if (cell := int((kept.mean.time - origin) // step) - at) < 0:
+            cell = int((kept.mean.time - origin) // step) - at
+            read.append((cell, kept.mean))
+            if cell < 0:
                 break
             bins.setdefault(cell, []).append(kept.mean)
+        near = 2 * max(_between(mean.time for _, mean in read), COARSE_S if seconds > _FINE else 0.0)
+        for (later, after), (earlier, before) in itertools.pairwise(read):
+            if after.time - before.time < near:  # there was nothing to read between the two
+                bins |= {cell: [before] for cell in range(max(0, earlier + 1), later)}
         return [_each(_mean, bins[cell]) if cell in bins else None for cell in range(cells)]
 
     def most(self, uuid: str, seconds: int, since: float) -> Reading | None:

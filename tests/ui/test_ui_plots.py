@@ -12,10 +12,10 @@ from mpstui.core.activity import Trends, sparkline
 from mpstui.core.model import Past, Snapshot
 from mpstui.fields import CLIENT, View, lay_out
 from mpstui.ui.panels.devices import metrics_of
-from mpstui.ui.plots import DeviceHistory, rows_of, spark
+from mpstui.ui.plots import DeviceHistory, begin, rows_of, spark
 
 from .screen import make_app, push, text_of
-from .snapshots import GPU0, NOW, client, daemon, device, one_daemon
+from .snapshots import GIB, GPU0, GPU1, NOW, client, daemon, device, one_daemon
 
 START = 1_800_000_000.0
 
@@ -50,6 +50,37 @@ def test_a_cell_does_not_change_once_it_is_shown_and_what_was_not_read_is_empty(
     later = history.columns(GPU0, 60, 60, START + 40.7)
     assert later == columns, "nothing moves between two cells"
     assert history.columns("GPU-none", 60, 5, START) == [None] * 5
+
+
+@pytest.mark.parametrize(("cells", "every"), [(74, 1.0), (74, 1.05), (121, 1.0), (74, 5.0)])
+def test_a_cell_between_two_readings_is_not_empty(cells: int, every: float) -> None:
+    """There are more cells than readings; what is empty was not read."""
+    history, times = DeviceHistory(), [number * every for number in range(int(90 / every))]
+    for second in times:
+        history.take(at(second, second))
+    now = START + times[-1]
+    columns = history.columns(GPU0, 60, cells, now)
+    assert None not in columns
+    values = [reading.sm_utilization for reading in columns if reading]
+    assert values == sorted(values), "the earlier one of two"
+    history.take(at(times[-1] + every, 91.0))
+    later = history.columns(GPU0, 60, cells, now + every)
+    over = round((begin(60, cells, now + every) - begin(60, cells, now)) * cells / 60)
+    assert later[: cells - over] == columns[over:], "none changes once it is shown"
+    history.take(at(times[-1] + every + 20, 50.0))
+    late = history.columns(GPU0, 60, cells, now + every + 20)
+    assert late.count(None) > 14 / 60 * cells, "a gap stays one"
+
+
+def test_a_cell_between_two_that_are_kept_as_ten_seconds_is_not_empty() -> None:
+    history = DeviceHistory()
+    for second in range(1000):
+        if not 500 <= second < 600:
+            history.take(at(second, 50.0))
+    columns = history.columns(GPU0, 900, 150, START + 999)
+    empty = [number for number, reading in enumerate(columns) if reading is None]
+    assert 15 <= len(empty) <= 18, "of 100 s"
+    assert empty == list(range(empty[0], empty[-1] + 1))
 
 
 def test_the_largest_is_that_of_the_readings_also_after_a_while_and_of_what_came_in_between() -> None:
@@ -222,6 +253,26 @@ def test_what_a_client_had_is_kept_by_tens_of_seconds_and_not_for_ever() -> None
     assert sparkline([25.0], 9, 100.0) == "▃"
     assert sparkline([None, 0.0], 9, 100.0) == " ▁", "known to be nothing"
     assert sparkline([None, 0.0], 9) == ""
+
+
+@pytest.mark.parametrize(
+    ("used", "limits", "bars"),
+    [
+        ({GPU0: GIB}, {"0": 24 * GIB}, "▂"),
+        ({GPU0: 24 * GIB}, {"0": 24 * GIB}, "▇"),
+        ({GPU0: GIB}, {}, "▇"),
+        ({GPU0: 6 * GIB, GPU1: 6 * GIB}, {"0": 12 * GIB, "1": 12 * GIB}, "▄"),
+        ({GPU0: 6 * GIB, GPU1: 6 * GIB}, {"0": 12 * GIB}, "▇"),
+    ],
+)
+def test_a_bar_beside_a_limit_is_full_at_the_limit(used, limits, bars) -> None:
+    """On several devices at that of all together; where it has none on one of them there is no end."""
+    one = client(0, gpu_memory=used, pinned_mem_limits=limits, contexts=())
+    trends = Trends()
+    trends.take(0.0, [one])
+    view = replace(View.of(one_daemon(), daemon(ordinals={"0": GPU0, "1": GPU1})), trends=trends)
+    cell = "".join(text for text, _ in CLIENT["gpu_memory"].cell(one, view, 40))
+    assert cell.split()[-1] == bars
 
 
 @pytest.mark.parametrize(("width", "shown"), [(120, False), (160, True), (200, True)])
