@@ -47,7 +47,7 @@ _LATEST: Final = 2.5e11
 WHY: Final = {
     "REPLAY": "this is a recording: nothing can be changed in it",
     "LOGS": "these are logs of the past: nothing can be changed there",
-    "PAST": "the screen shows the past; press End to go back to now",
+    "PAST": "the screen shows the past; press End in the overview to go back to now",
 }
 _KEPT: Final = "A screen has saved this: it begins where what that screen had kept began."
 T = TypeVar("T")

@@ -230,6 +230,12 @@ class SideScreen(BarScreen):
         return (self.daemon.pipe_dir if self.daemon else None,)
 
     @property
+    def why_past(self) -> str | None:
+        """Why nothing of now can be looked at, where the past is shown."""
+        past = self.snapshot.past if self.snapshot is not None else None
+        return past.why if past is not None else None
+
+    @property
     def devices(self) -> Sequence[Device]:
         """The daemon's; without a daemon the node's."""
         snapshot, daemon = self.snapshot, self.daemon

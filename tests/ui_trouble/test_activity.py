@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 from mpstui.core.activity import ActivityLook, Launcher, activity_look
-from mpstui.core.model import ProcessKey
+from mpstui.core.model import Past, ProcessKey
 from mpstui.ui.trouble.activity import SECONDS, ActivityScreen
 from tests.ui.screen import text_of
 
@@ -57,6 +58,22 @@ async def test_it_looks_once_and_again_at_the_key() -> None:
         assert "14 launches, 100.0 % of all that were counted" in said(app)
         await pilot.press("escape")
         assert not isinstance(app.screen, ActivityScreen)
+
+
+async def test_nobody_is_counted_in_the_past_and_no_key_offers_it() -> None:
+    shown = Past("PAST", 5.0, 0.0, 9.0, playing=False, speed=1.0, why="this is over")
+    app = trouble_app(replace(node((member(A, 0),)), past=shown))
+    async with app.run_test(size=(80, 24)) as pilot:
+        app.collector.activity = counting = Counting(app.collector)
+        counting.over.set()
+        await pilot.press("a", "a")
+        await pilot.pause()
+        await pilot.press("a", "r")
+        assert "(a Look again)" in text_of(app).splitlines()[-1]
+        assert counting.looks == [SECONDS], "the one that says of each why he is not counted"
+        app.collector.push(node((member(A, 0),)))
+        await pilot.press("a")
+        assert counting.looks == [SECONDS, SECONDS]
 
 
 async def test_what_a_stranger_is_called_is_text() -> None:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from mpstui.core.model import Problem
+from mpstui.core.model import Past, Problem
 from mpstui.doctor.sharing import from_status
 from mpstui.ui.screens import ListScreen
 from mpstui.ui.trouble.problems import ProblemsScreen, items_of
@@ -51,9 +51,10 @@ async def test_the_list_opens_with_problems_and_fills_with_findings() -> None:
         await pilot.pause()
         await pilot.pause()
         text = text_of(app)
-        assert "1 of 4 findings ok at 12:04:31" in text
+        assert "checked at 12:04:31" in text
         assert "compute mode is Default" in text
-        assert "Problems 3" in text
+        assert "Problems 1 error, 2 warnings, 1 unknown, 1 ok ─" in text
+        assert len(app.screen.panel.rows) == 5
         await pilot.press("g", "j", "j")
         assert "Set EXCLUSIVE_PROCESS." in said(app)
         assert "found by the check-up" in said(app)
@@ -67,6 +68,43 @@ async def test_a_problem_says_where_it_can_be_put_right() -> None:
     async with app.run_test(size=SIZE) as pilot:
         await pilot.press("D")
         assert "! in the overview says who has to end" in said(app)
+
+
+async def test_the_title_counts_the_rows_that_there_are() -> None:
+    hint = replace(NEARLY, severity="info")
+    app = trouble_app(node(problems=(hint,)), FakeTrouble(findings=()))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("D")
+        await pilot.pause()
+        assert "Problems 1 info ─" in text_of(app)
+        app.collector.push(node(problems=(hint, replace(hint, subject="GPU 1"), NEARLY, TOLD)))
+        await pilot.pause()
+        assert "Problems 1 error, 1 warning, 2 info ─" in text_of(app)
+        app.collector.push(node(problems=()))
+        await pilot.pause()
+        assert "Problems ─" in text_of(app)
+
+
+async def test_the_past_is_not_checked_and_no_key_offers_it() -> None:
+    backend = FakeTrouble(findings=())
+    stale = Problem("warning", "daemon_stale", "/tmp/mps", "It has ended.", "It is the past.")
+    shown = Past("PAST", 5.0, 0.0, 9.0, playing=False, speed=1.0, why="this is over; press End in the overview")
+    app = trouble_app(replace(node(problems=(stale,)), past=shown), backend)
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("D")
+        await pilot.pause()
+        await pilot.press("r")
+        await pilot.pause()
+        text = text_of(app)
+        assert "this is over; press End in the overview" in text.splitlines()[1], "why nothing is checked"
+        assert "(r Check again)" in text.splitlines()[-1]
+        assert backend.checks == 0
+        assert "starts a daemon" not in said(app)
+        app.collector.push(node(problems=(stale,)))
+        await pilot.press("r")
+        await pilot.pause()
+        assert backend.checks == 1
+        assert "starts a daemon" in said(app)
 
 
 async def test_problems_go_and_come_while_the_screen_is_open() -> None:

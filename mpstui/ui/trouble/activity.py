@@ -77,8 +77,9 @@ class ActivityScreen(ListScreen):
         self.action_again()
 
     def action_again(self) -> None:
-        """Count once more; what was counted before stays in sight until then."""
-        if self._counting:
+        """Count once more; what was counted before stays in sight until then. In the past, where nobody is counted,
+        one look says so of each."""
+        if self._counting or (self.why_past is not None and self._look is not None):
             return
         self._counting = True
         self.launchers.under_way = ((f"  counting for {SECONDS:g} s …", "warn"),)
@@ -112,7 +113,7 @@ class ActivityScreen(ListScreen):
         return "What it says", said
 
     def own_hints(self) -> list[KeyHint]:
-        why = unless(not self._counting, "it is counting; the result comes in a moment")
+        why = self.why_past or unless(not self._counting, "it is counting; the result comes in a moment")
         return [KeyHint(self.k("activity.again", "a"), "Look again", "again", 8, why)]
 
 

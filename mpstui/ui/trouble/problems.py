@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, Final
@@ -31,6 +32,7 @@ _MARK: Final[dict[Severity | Verdict, tuple[str, str]]] = {
     "unknown": ("?", "dim"),
 }
 _RANK: Final[dict[Severity | Verdict, int]] = {"error": 0, "warning": 1, "info": 2, "unknown": 3, "ok": 4}
+_BAD: Final[dict[Severity | Verdict, str]] = {"error": "bad", "warning": "warn"}
 _WHERE: Final = {
     "fault": ("fault", "!", "says who has to end"),
     "bridge": ("blast", "b", "shows who loses work if a client faults"),
@@ -83,8 +85,12 @@ class ItemsPanel(Panel[Item]):
         return row.code, row.subject, row.text if row.checked else ""
 
     def title(self) -> Line:
-        bad = sum(item.severity in {"error", "warning"} for item in self.rows)
-        return (("Problems", "title"), (f" {bad}", "bad" if bad else "dim"))
+        """How many rows there are of each severity, the worst first."""
+        many = Counter(item.severity for item in self.rows)
+        there = [word for word in _RANK if many[word]]
+        said = [(word, plural(many[word], word) if word in _BAD else f"{many[word]} {word}") for word in there]
+        counts = [(f"{', ' if at else ' '}{text}", _BAD.get(word, "dim")) for at, (word, text) in enumerate(said)]
+        return (("Problems", "title"), *counts)
 
     def corner(self) -> Line:
         return self.state
@@ -152,13 +158,15 @@ class ProblemsScreen(ListScreen):
     def _state(self) -> Line:
         if self._backend is None:
             return ()
+        if self.why_past is not None:
+            return ((self.why_past, "warn"),)
         if self._checking:
             return (("checking the set-up …", "warn"),)
         if self._trouble:
             return ((self._trouble, "bad"),)
-        clock = time.strftime("%H:%M:%S", time.localtime(self._checked_at or 0))
-        well = sum(f.verdict == "ok" for f in self._findings)
-        return ((f"{well} of {plural(len(self._findings), 'finding')} ok at {clock}", "dim"),)
+        if self._checked_at is None:
+            return ()
+        return ((f"checked at {time.strftime('%H:%M:%S', time.localtime(self._checked_at))}", "dim"),)
 
     def describe(self, snapshot: Snapshot) -> tuple[str, list[Para]]:
         item = self.items.cursor_row
@@ -168,7 +176,8 @@ class ProblemsScreen(ListScreen):
         out = [Para(item.subject, "bold"), Para(), Para(item.text, "text" if style == "dim" else style, symbol)]
         if item.remedy and item.severity != "ok":
             out += [Para(), Para(item.remedy, "accent", "→")]
-        if not item.checked and item.code in _WHERE:
+        deals = item.code in _WHERE and (self.why_past is None or _WHERE[item.code][0] != "daemons")
+        if not item.checked and deals:
             name, key, what = _WHERE[item.code]
             if item.code == "fault" and item.severity != "error":
                 what = "tells more"  # nobody is to end on that word
@@ -185,7 +194,9 @@ class ProblemsScreen(ListScreen):
                 "Check again",
                 "check",
                 8,
-                "it is being checked" if self._checking else unless(self._backend, "nothing can be checked here"),
+                "it is being checked"
+                if self._checking
+                else self.why_past or unless(self._backend, "nothing can be checked here"),
             ),
             KeyHint(self.k("copy", "y"), "Copy", "copy", 6, nothing),
             KeyHint(self.k("problems.copy_all", "Y"), "Copy all", "copy_all", 5, nothing),
@@ -193,7 +204,7 @@ class ProblemsScreen(ListScreen):
 
     def action_check(self) -> None:
         """Have the set-up checked; it reads files and may take seconds."""
-        if self._backend is not None and not self._checking and self.snapshot is not None:
+        if self._backend is not None and not self._checking and self.snapshot is not None and self.why_past is None:
             self._checking = True
             self.show()
             self.run_worker(self._check(self._backend, self.snapshot), exit_on_error=False)
