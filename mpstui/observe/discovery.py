@@ -285,15 +285,20 @@ def find_speaker(pipe_dir: Path) -> Speaker:
     where others lead its name elsewhere, all of it is one directory's.
     """
     with suppress(OSError, ValueError), held(pipe_dir) as folder:
-        found = _speaker(pipe_dir, folder)._replace(steered=_is_steered(pipe_dir, folder))
-        if found.uid is None and not found.stamp:
-            sockets = []
-            for name in SOCKETS:
-                with suppress(OSError):
-                    sockets.append(os.stat(name, dir_fd=folder))
-            found = found._replace(stamp=_stamp(os.fstat(folder), sockets))
-        return found
+        return _speaker_of(pipe_dir, folder)
     return Speaker(None, _NOT_LOOKED_AT, steered=True)
+
+
+def _speaker_of(pipe_dir: Path, folder: int) -> Speaker:
+    """``find_speaker``, of the directory that is held."""
+    found = _speaker(pipe_dir, folder)._replace(steered=_is_steered(pipe_dir, folder))
+    if found.uid is not None or found.stamp:
+        return found
+    sockets = []
+    for name in SOCKETS:
+        with suppress(OSError):
+            sockets.append(os.stat(name, dir_fd=folder))
+    return found._replace(stamp=_stamp(os.fstat(folder), sockets))
 
 
 @contextmanager
@@ -462,10 +467,10 @@ def not_usurped(pipe_dir: Path, folder: int, pid: int) -> str | None:
     name, daemon = path_text(pipe_dir), daemon_process(pid)
     if daemon is None or daemon.pipe_id != _id(os.fstat(folder)) or not _has_its_own_name(daemon):
         return f"process {pid} is not seen to be the daemon of {name} by a name that nobody else leads elsewhere"
-    speaker = _speaker(pipe_dir, folder)._replace(steered=_is_steered(pipe_dir, folder))
+    speaker = _speaker_of(pipe_dir, folder)
     if speaker.steered:
         return f"others have the way to {name}, or lead it elsewhere"
-    speaker = _without_socket(Path(f"/proc/self/fd/{folder}"), daemon.protocol, speaker)
+    speaker = _cut_off(pipe_dir, daemon.protocol, daemon.key, speaker)  # nobody else leads that name elsewhere
     place = Place(pipe_dir, "running", daemon=daemon.key, uid=daemon.uid, speaker=speaker)
     return None if place.usurped(os.geteuid()) else f"the sockets in {name} are its own now"
 
@@ -898,12 +903,10 @@ def _place(
     speaker = find_speaker(pipe_dir)
     found = _found(pipe_dir, wanted_log_dir, daemons, others)
     if found.state == "running" and found.daemon is not None:
-        speaker = _without_socket(pipe_dir, found.protocol, speaker)
+        speaker = _cut_off(pipe_dir, found.protocol, found.daemon, speaker)
         own = next((each for each in daemons if each.key == found.daemon and each.pipe_dir is not None), None)
         if own is not None and is_usurped(found._replace(speaker=speaker), os.geteuid()):
             speaker = speaker._replace(steered=not _has_its_own_name(own))
-        if found.protocol == "legacy" and speaker.stamp and (why := _anothers_socket(pipe_dir, found.daemon)):
-            speaker = speaker._replace(uid=None, why=why, by=ANYBODY, sockets=(*speaker.sockets, ANYBODY))
         if any(uid not in {0, found.uid} for uid in speaker.sockets):
             speaker = speaker._replace(reached=_is_reached(pipe_dir / SOCKETS[0], found.daemon, found.uid))
     return found._replace(speaker=speaker, pids_are_ours=pids_are_ours(pipe_dir, speaker, daemons))
@@ -922,6 +925,14 @@ def _is_reached(path: Path, daemon: ProcessKey, uid: int | None) -> bool | None:
         return None
     # Everybody may write to this one alone (fact 42): else it is the daemon's other one.
     return None if there & own and not found.st_mode & stat.S_IWOTH else bool(there & own)
+
+
+def _cut_off(pipe_dir: Path, protocol: Protocol | None, daemon: ProcessKey, speaker: Speaker) -> Speaker:
+    """The same, of a daemon that runs, where a socket of its is not in its place."""
+    speaker = _without_socket(pipe_dir, protocol, speaker)
+    if protocol == "legacy" and speaker.stamp and (why := _anothers_socket(pipe_dir, daemon)):
+        return speaker._replace(uid=None, why=why, by=ANYBODY, sockets=(*speaker.sockets, ANYBODY))
+    return speaker
 
 
 def _anothers_socket(pipe_dir: Path, daemon: ProcessKey) -> str | None:

@@ -61,8 +61,12 @@ def real(crowd: Path) -> Path:
     return crowd / "zz" / "mps"
 
 
-def in_proc(stranger: Stranger, real: Path) -> Path:
-    return Path(f"/proc/{stranger.start('sleep', '600', cwd=real).pid}/root{real}")
+def process_in(who: Stranger, folder: Path) -> Path:
+    """The folder in /proc of a process of that user, which is his by now."""
+    process = who.start_python("print('ready', flush=True); input()", cwd=folder, stdin=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return Path(f"/proc/{process.pid}")
 
 
 ALIASES: dict[str, Callable[[Stranger, Path, Path], Path]] = {
@@ -71,8 +75,8 @@ ALIASES: dict[str, Callable[[Stranger, Path, Path], Path]] = {
     "up from a directory": lambda him, crowd, real: (
         him.run("mkdir", crowd / "a"), crowd / "a" / ".." / real.relative_to(crowd)
     )[1],
-    "the root of a process": lambda him, crowd, real: in_proc(him, real),
-    "by another directory": lambda him, crowd, real: Path(f"{crowd}/../../proc/{in_proc(him, real).parts[2]}/cwd"),
+    "the root of a process": lambda him, crowd, real: Path(f"{process_in(him, real)}/root{real}"),
+    "by another directory": lambda him, crowd, real: Path(f"{crowd}/../..{process_in(him, real)}/cwd"),
 }  # fmt: skip
 
 
@@ -258,7 +262,7 @@ def test_the_root_of_a_process_is_its_users_to_say(
     (crowd / "own").symlink_to(real)
     stranger.run("ln", "-s", real, crowd / "his")
     for who, steered in ((roots, False), (stranger, True)):
-        process = Path(f"/proc/{who.start('sleep', '600', cwd=real).pid}")
+        process = process_in(who, real)
         for name in (real, crowd / "own"):
             assert find_speaker(Path(f"{process}/root{name}")).steered is steered, (who.uid, name)
         assert find_speaker(Path(f"{process}/root{crowd / 'his'}")).steered

@@ -203,6 +203,8 @@ def test_another_daemon_of_roots_in_the_place_of_a_socket_does_not_speak_for_thi
         assert ended.returncode != 0
         assert os.path.exists(f"/proc/{victim.pid}")
         assert victim.poll() is None
+        stopped = mpstui("daemon", "stop", "--force", "--yes", "--pipe-dir", pipe_dir, MPSTUI_CONTROL_DEADLINE="1")
+        assert (stopped.returncode, daemon.wait(60) < 0) == (0, True), stopped.stderr
 
 
 BIND = """
