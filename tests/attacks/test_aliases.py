@@ -148,14 +148,14 @@ class Flips:
     """A stranger's link, which leads to root's well-kept directory or to that of his own daemon."""
 
     def __init__(self, stranger: Stranger, roots: Stranger, real: Path) -> None:
-        self.link, self._of = stranger.home / "l", {"roots": real, "his": stranger.home / "p"}
+        self.link, self.leads = stranger.home / "l", {"roots": real, "his": stranger.home / "p"}
         self._stranger = stranger
         self.daemon = lying_daemon(roots, real, clients=[])
-        lying_daemon(stranger, self._of["his"], clients=[])
+        lying_daemon(stranger, self.leads["his"], clients=[])
         self.to("his")
 
     def to(self, whose: str) -> None:
-        self._stranger.run("ln", "-sfn", self._of[whose], self.link)
+        self._stranger.run("ln", "-sfn", self.leads[whose], self.link)
 
     def late(self, function: Callable[..., Any], first: str, then: str) -> Callable[..., Any]:
         """That function, before and after which he exchanges where it leads."""
@@ -181,6 +181,19 @@ def test_a_link_that_he_exchanges_usurps_nobody(flips: Flips, monkeypatch: pytes
     (place,) = discover([flips.link], env={})
     assert not place.usurped(0), place
     assert place.speaker.uid != 0
+
+
+def test_nor_has_roots_daemon_a_second_place_by_it(
+    flips: Flips, stranger: Stranger, real: Path, found: Callable[..., list[Place]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It led to a directory that has no other name when the names were gathered."""
+    stranger.run("mkdir", stranger.home / "q")
+    flips.leads["his"] = stranger.home / "q"
+    flips.to("his")
+    posing(stranger, WAITS, stranger.home / "decoy", flips.link)
+    assert flips.link in {place.pipe_dir for place in found()}
+    monkeypatch.setattr(discovery, "_place", flips.late(discovery._place, "roots", "his"))
+    assert [place.pipe_dir for place in found() if place.pid == flips.daemon.pid] == [real]
 
 
 def test_nor_does_one_that_he_exchanges_while_it_is_asked(
