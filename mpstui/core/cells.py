@@ -35,6 +35,7 @@ BY_LOG = ("● ok by its log", "good")
 NO_WORD = ("— not known by its log", "dim")
 UNREAD = ("▲ UNREAD", "warn")
 UNSPOKEN = ("▲ READ-ONLY", "warn")
+STARTING = ("◌ STARTING", "warn")
 CUT_OFF = ("✕ CUT OFF", "bad")
 SERVES_NOBODY = ("✕ NO SERVER STARTS", "bad")
 FAULT = ("✕ FAULT", "bad")
@@ -65,6 +66,8 @@ def health_word(daemon: Daemon, *, claimant: str | None = None) -> tuple[str, st
     ``claimant``: the other user whose word alone that is."""
     if daemon.cut_off:
         return CUT_OFF
+    if daemon.condition.cause == "starting":
+        return STARTING
     if daemon.fault_word and claimant is not None:
         return FAULT_CLAIMED
     if daemon.fault_word:

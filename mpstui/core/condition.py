@@ -30,6 +30,7 @@ _BLOCKED: Final = _Words(
 _WORDS: Final[Mapping[Cause, _Words]] = {
     "none": _Words("ok"),
     "unasked": _Words("unknown"),
+    "starting": _Words("unknown"),
     "busy": _Words("unknown"),
     "not_asked": _Words("unknown"),
     "not_spoken": _Words("ok"),
@@ -106,6 +107,11 @@ def ok(detail: str | None = None) -> Condition:
 def unasked(detail: str, moment: Moment) -> Condition:
     """It runs, and no command has come back from it yet: nothing is known of whether it answers."""
     return _condition("unasked", "; ".join(filter(None, (detail, _UNASKED))), None, moment)
+
+
+def starting() -> Condition:
+    """It runs since a moment ago, and nobody can come to it yet."""
+    return _condition("starting", "it has no socket yet", None)
 
 
 def untold(detail: str) -> Condition:

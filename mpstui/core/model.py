@@ -27,6 +27,7 @@ whether it answers is not known, as nobody has asked it yet or can ask it; null 
 Cause = Literal[
     "none",
     "unasked",
+    "starting",
     "busy",
     "not_asked",
     "not_spoken",
@@ -618,6 +619,8 @@ class Daemon:
         or is known by its logs alone is not merely ``ok``."""
         if self.cut_off:
             return "cut off"
+        if self.condition.cause == "starting":
+            return "starting"
         if self.condition.cause == "unasked":
             return "not known by its log" if self.by_logs else "not asked yet"
         if self.fault_word:

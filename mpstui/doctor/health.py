@@ -67,6 +67,8 @@ def _of_place(place: Place) -> Health:
         stat = None
     if stat is not None and stat.state in "Tt":
         return Health(NO_ANSWER, f"{shown}: daemon {pid} is stopped, by a signal or by a debugger")
+    if place.starting:
+        return Health(NO_ANSWER, f"{shown}: daemon {pid} is starting: it has no socket yet")
     if not place.usurped(os.geteuid()):
         place = place._replace(speaker=watched_speaker(place))
     if place.usurped(os.geteuid()):

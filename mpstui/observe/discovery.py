@@ -272,6 +272,8 @@ the kernel writes times of files down to its clock's ticks, of 1 to 10 ms."""
 _TRIES: Final = 20
 _PAUSE: Final = 0.05
 _NOT_LOOKED_AT: Final = "its sockets cannot be looked at"
+STARTS_WITHIN: Final = 5.0
+"""Seconds until a daemon has its sockets; it took 13 ms on an H100 node."""
 _RECENT: Final = 60.0
 """Seconds; a directory that was changed just now is looked at again, so that the next change is seen."""
 
@@ -696,6 +698,8 @@ class Place(NamedTuple):
     """The daemon's PID in its own PID namespace, where that is another one than this."""
     foreground: bool = False
     """The daemon's log is its standard output."""
+    starting: bool = False
+    """The daemon was started just now, and has no socket yet."""
     within: Path | None = None
     """The directory of the running daemon of protocol 3 that has this one for a server or a namespace of its."""
 
@@ -902,14 +906,27 @@ def _place(
     """``others``: of whom it is told where none runs here."""
     speaker = find_speaker(pipe_dir)
     found = _found(pipe_dir, wanted_log_dir, daemons, others)
-    if found.state == "running" and found.daemon is not None:
-        speaker = _cut_off(pipe_dir, found.protocol, found.daemon, speaker)
-        own = next((each for each in daemons if each.key == found.daemon and each.pipe_dir is not None), None)
+    daemon = found.daemon if found.state == "running" else None
+    if daemon is not None and is_starting(pipe_dir, daemon, found.start_time, time.time()):
+        found = found._replace(starting=True)
+    elif daemon is not None:
+        speaker = _cut_off(pipe_dir, found.protocol, daemon, speaker)
+        own = next((each for each in daemons if each.key == daemon and each.pipe_dir is not None), None)
         if own is not None and is_usurped(found._replace(speaker=speaker), os.geteuid()):
             speaker = speaker._replace(steered=not _has_its_own_name(own))
         if any(uid not in {0, found.uid} for uid in speaker.sockets):
-            speaker = speaker._replace(reached=_is_reached(pipe_dir / SOCKETS[0], found.daemon, found.uid))
+            speaker = speaker._replace(reached=_is_reached(pipe_dir / SOCKETS[0], daemon, found.uid))
     return found._replace(speaker=speaker, pids_are_ours=pids_are_ours(pipe_dir, speaker, daemons))
+
+
+def is_starting(pipe_dir: Path, daemon: ProcessKey, started: float | None, now: float) -> bool:
+    """Whether a daemon of that start time has no socket yet: nothing is in the place of one, and it listens nowhere, as
+    one does whose sockets somebody has moved away."""
+    if started is None or abs(now - started) > STARTS_WITHIN:  # the clock may have been set
+        return False
+    return not any(os.path.lexists(pipe_dir / name) for name in SOCKETS) and not (
+        (sockets_of(daemon.pid) or frozenset()) & listening_at(None)
+    )
 
 
 def _is_reached(path: Path, daemon: ProcessKey, uid: int | None) -> bool | None:

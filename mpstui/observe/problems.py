@@ -337,6 +337,8 @@ def _answer_condition(
         clients = (client for server in state.servers.values() for client in server.clients.values())
         asked = [client.pid for client in clients if client.asked or client.ended]
         return condition.silent(message, asked, any(server.ending for server in state.servers.values()), moment)
+    if outcome is Outcome.ABSENT and place.starting:
+        return condition.starting()
     if outcome is Outcome.ABSENT and place.usurped(euid):
         return condition.unreached(cut_off_by(place), end_usurped(place), moment)
     if outcome is Outcome.ABSENT:

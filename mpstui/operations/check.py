@@ -76,7 +76,7 @@ def reachable_daemon(request: Request, snapshot: Snapshot, command: str = "") ->
 def answering_daemon(request: Request, snapshot: Snapshot, command: str = "") -> Daemon:
     """``reachable_daemon``, of which it is known by now whether it answers: nothing is offered on a guess."""
     daemon = reachable_daemon(request, snapshot, command)
-    if daemon.condition.cause == "unasked":
+    if daemon.condition.cause in {"unasked", "starting"}:
         raise Refused(NOT_YET, ExitStatus.NO_ANSWER)
     return daemon
 

@@ -8,11 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from mpstui.cli.status import exit_status
+from mpstui.control.answer import Answer, Outcome
 from mpstui.core.trust import ANYBODY
-from mpstui.observe.discovery import discover
+from mpstui.doctor.health import NO_ANSWER, probe
+from mpstui.observe import discovery
+from mpstui.observe.discovery import discover, is_starting
+from mpstui.observe.reducer import NodeState
+from mpstui.system.procfs import process_key
 
 from .conftest import Stranger
-from .programs import USURPS, lives, lying_daemon, mpstui, roots_process, usurped
+from .programs import USURPS, lives, lying_daemon, mpstui, posing, roots_process, usurped
 
 SOCKETS = r"""
 import ctypes, os, sys, time
@@ -309,3 +315,46 @@ def test_a_socket_of_a_strangers_beside_roots_lock_hides_no_daemon_of_roots(
     assert (place.pid, place.log_dir, place.usurped(0), place.detail) == (daemon.pid, logs, True, "")
     health = mpstui("status", "--health", "--pipe-dir", pipe_dir)
     assert (health.returncode, f"daemon {daemon.pid} runs, but" in health.stderr) == (4, True), health.stderr
+
+
+def test_a_daemon_that_has_no_socket_yet_is_starting(
+    roots: Stranger, crowd: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was stale, and its socket gone, until it had bound it."""
+    pipe_dir = crowd / "mps"
+    pipe_dir.mkdir()
+    monkeypatch.setattr(discovery, "STARTS_WITHIN", float("inf"))
+    waits = "import sys\nprint('ready', flush=True)\nsys.stdin.read()"
+    daemon = posing(roots, waits, roots.home / "young", pipe_dir)
+    (place,) = discover((pipe_dir,), env={})
+    assert (place.pid, place.starting, place.usurped(0)) == (daemon.pid, True, False)
+    health = probe((pipe_dir,))
+    assert (health.status, health.reason) == (
+        NO_ANSWER,
+        f"{pipe_dir}: daemon {daemon.pid} is starting: it has no socket yet",
+    )
+    node = NodeState(euid=0)
+    node.set_places([place])
+    node.set_probe(pipe_dir, Answer("get_server_list", Outcome.ABSENT, message="No control daemon answers there."), 1.0)
+    snapshot = node.snapshot(2.0)
+    assert (snapshot.daemons[0].state_word, snapshot.daemons[0].runs, exit_status(snapshot)) == ("starting", True, 4)
+    assert not [each for each in snapshot.problems if each.code.startswith("daemon_")]
+    key = process_key(daemon.pid)
+    assert key is not None
+    monkeypatch.undo()
+    ages = {now: is_starting(pipe_dir, key, 1000.0, now) for now in (990.0, 1000.0, 1004.0, 1006.0)}
+    assert ages == {990.0: False, 1000.0: True, 1004.0: True, 1006.0: False}
+    (pipe_dir / "control").touch()
+    assert not is_starting(pipe_dir, key, 1000.0, 1000.0), "something is in its place"
+
+
+def test_a_daemon_whose_sockets_were_moved_away_is_not_starting(
+    stranger: Stranger, roots: Stranger, crowd: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipe_dir = crowd / "mps"
+    pipe_dir.mkdir()
+    monkeypatch.setattr(discovery, "STARTS_WITHIN", float("inf"))
+    lying_daemon(roots, pipe_dir, clients=[], mode=0o777)
+    stranger.run("sh", "-c", SHUT_OFF["both are gone"], pipe_dir)
+    (place,) = discover((pipe_dir,), env={})
+    assert (place.starting, place.usurped(0)) == (False, True)

@@ -165,7 +165,7 @@ def problem(setup: Setup, daemon: Daemon | None, devices: Sequence[Device]) -> s
 def _not_for_us(daemon: Daemon) -> str | None:
     """Why no program is run on this daemon from here: it cannot be asked, or it is another user's, whose server would
     have all that the program has on the GPU."""
-    if daemon.condition.cause == "unasked":
+    if daemon.condition.cause in {"unasked", "starting"}:
         return NOT_YET
     if (reason := no_test_clients(daemon.protocol, daemon.static_partitioning)) is not None:
         return reason
