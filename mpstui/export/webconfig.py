@@ -46,6 +46,7 @@ _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DUMMY: Final = "$2b$10$abcdefghijklmnopqrstuuuJAnOwMl.6eN9AOMYpgG93CqLZ8sOSO"
 """Compared where there is no such user, so that the time does not tell."""
+_FILE: Final = "the file"
 _KNOWN_PASSWORDS: Final = 100
 
 
@@ -113,10 +114,11 @@ def load(path: Path) -> WebConfig:
     try:
         data = yaml.safe_load(_read(path))
     except yaml.YAMLError as error:
-        raise WebConfigError(f"is not YAML: {printable(str(error).splitlines()[0], 120)}") from None
+        mark = getattr(error, "problem_mark", None)  # what is there is not printed: it may be a link to another file
+        raise WebConfigError("is not YAML" + (f": see line {mark.line + 1}" if mark is not None else "")) from None
     except RecursionError:
         raise WebConfigError("is nested too deeply") from None
-    data = _table(data, {"tls_server_config", "http_server_config", "basic_auth_users", "rate_limit"}, "the file")
+    data = _table(data, {"tls_server_config", "http_server_config", "basic_auth_users", "rate_limit"}, _FILE)
     found: dict[str, Any] = {}
     tls = _table(data.get("tls_server_config"), _TLS_KEYS, "tls_server_config")
     if tls:
@@ -172,9 +174,9 @@ def _table(table: Any, known: frozenset[str] | set[str] | None, where: str) -> d
         return {}
     if not isinstance(table, dict):
         raise WebConfigError(f"{where} is not a table")
-    for key in table:
+    for number, key in enumerate(table, 1):
         if known is not None and key not in known:
-            text = printable(str(key), 60)
+            text = f"its key {number}" if where == _FILE else printable(str(key), 60)  # as of what is not YAML
             raise WebConfigError(f"{where}: {text} is not known; known: {', '.join(sorted(known))}")
     return table
 

@@ -340,6 +340,25 @@ def test_a_file_that_is_wrong_says_why(tmp_path: Path, text: str, said: str) -> 
         WebRules(config)
 
 
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ("root:\n  secret: 20228\n", "the file: its key 1 is not known"),
+        ("rate_limit: {}\nroot:*:20228: secret\n", "the file: its key 2 is not known"),
+        ("a: 1\nb: *secret\n", "line 2"),
+        ("a: !secret 1", "line 1"),
+        ('a: "\\secret"', "line 1"),
+        ("a: \u0001secret", "is not YAML"),
+    ],
+)
+def test_of_a_file_that_is_no_configuration_nothing_is_printed(tmp_path: Path, text: str, where: str) -> None:
+    """In a directory of somebody else's it may be a link to any file of root's."""
+    (tmp_path / "web.yml").write_text(text)
+    with pytest.raises(WebConfigError, match=where) as told:
+        load(tmp_path / "web.yml")
+    assert not any(word in str(told.value) for word in ("secret", "root", "20228"))
+
+
 def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
     import os
 
