@@ -149,6 +149,7 @@ HOLDER = SessionHolder(VICTIM.pid, "bystander", start_ticks=1, uid=BYSTANDER)
 CARDS: dict[Cause, Condition] = {
     "none": condition.ok(),
     "unasked": condition.unasked("", Moment()),
+    "starting": condition.starting(),
     "busy": condition.busy("busy", Moment()),
     "not_asked": condition.not_asked("no binary", Moment()),
     "not_spoken": condition.not_spoken("why"),
