@@ -137,10 +137,14 @@ def sm_text(percentage: float | None, devices: Iterable[Device]) -> str:
     return f"{mark}{'/'.join(map(str, counts))} SM"
 
 
-def threads_text(percentage: float | None, sms: str, none: str = UNKNOWN) -> str:
-    """``25 %  32 SM`` in aligned columns; ``none`` in the place of a percentage that is not there."""
-    text = none if percentage is None else format_percentage(percentage)
-    return f"{text:>6}  {sms}" if sms else f"{text:>6}"
+def share_text(client: Client) -> str:
+    """``25 %``; ``≤25 %`` where its own setting, which may be lower, is not known."""
+    return ("≤" if client.percentage_at_most else "") + format_percentage(client.active_thread_percentage)
+
+
+def threads_text(percentage: str, sms: str) -> str:
+    """``25 %  32 SM`` in aligned columns."""
+    return f"{percentage:>6}  {sms}" if sms else f"{percentage:>6}"
 
 
 def devices_of(daemon: Daemon, snapshot: Snapshot) -> list[Device]:
@@ -171,8 +175,9 @@ def with_short_uuids(text: str) -> str:
 
 
 def gpus_text(client: Client, indices: Mapping[str, int | None]) -> str:
-    """``0,1``; ``—`` where no device of the client is known."""
-    return ",".join(sorted({gpu_label(u, indices) for u in client.device_uuids})) or UNKNOWN
+    """``0,1``, ``GPU-130f1685`` where NVML does not know it; ``—`` where no device of the client is known."""
+    known = ((indices.get(uuid), uuid[:_SHORT_UUID]) for uuid in client.device_uuids)
+    return ",".join(sorted({short if index is None else str(index) for index, short in known})) or UNKNOWN
 
 
 class MemoryUse(NamedTuple):

@@ -63,6 +63,8 @@ class Effective(NamedTuple):
     outdated: bool = False
     memory_known: bool = False
     """Whether ``memory`` is all of it."""
+    percentage_at_most: bool = False
+    """Whether ``percentage`` is the server's, and it is not known whether the client's own is lower."""
 
 
 def effective(
@@ -77,9 +79,11 @@ def effective(
 
     Memory limits, the server's too, go by the client's own numbers of its devices (fact 35).
     ``doubt``: something besides, of which nobody knows whether it holds, may limit the memory (``in_doubt``).
+    ``environment``: the client's own; None where it is not known, nor then its priority and whose limits hold.
     A client is outdated where it would get other limits if it connected now; where history does not tell, it is not.
     """
-    known = at_connect.memory_known and environment is not None and not doubt
+    told = environment is not None
+    known = at_connect.memory_known and told and not doubt
     environment = environment or {}
     own = own_percentage(environment.get(PERCENTAGE_VARIABLE))
     numbers = own_numbers(ordinals, environment.get(DEVICES_VARIABLE))
@@ -89,25 +93,25 @@ def effective(
     own_sizes = own_sizes or {}
     source: dict[str, str] = {}
     percentage = _lower(at_connect.percentage, own)
-    if percentage is not None:
+    if percentage is not None and told:
         source["active_thread_percentage"] = "server" if percentage == at_connect.percentage else "client"
     sizes = by_ordinal(at_connect.memory, ordinals)
     known = known and ordinals.keys() >= sizes.keys()  # of which GPU they are is not told before driver 580
     served = _of_devices(sizes, numbers)
     memory = lower_sizes(served, own_sizes)
-    if memory:
+    if memory and told:
         source["pinned_mem_limits"] = "server" if memory == served else "client"
     priority = own_priority(environment.get(PRIORITY_VARIABLE))
     if priority is not None:
         source["client_priority"] = "client"
-    elif at_connect.priority is not None:
+    elif at_connect.priority is not None and told:
         priority, source["client_priority"] = at_connect.priority, "default"
     again = _lower(present.percentage, own)
     outdated = percentage is not None and again is not None and percentage != again
     if at_connect.memory_known and present.memory_known:
         again_served = _of_devices(by_ordinal(present.memory, ordinals), numbers)
         outdated = outdated or memory != lower_sizes(again_served, own_sizes)
-    return Effective(percentage, memory, priority, source, outdated, known)
+    return Effective(percentage, memory, priority, source, outdated, known, percentage is not None and not told)
 
 
 def own_numbers(ordinals: Mapping[str, str], visible: str | None) -> dict[str, str]:

@@ -169,6 +169,8 @@ class Client:
     """Bytes by device UUID."""
     cpu_percent: float | None = None
     active_thread_percentage: float | None = None
+    percentage_at_most: bool = False
+    """Whether that is what its server gave it, and its own setting, which may be lower, is not known."""
     percentage_known: bool = False
     """Of a daemon of protocol 3: whether no percentage means that none is set; else it is not known."""
     sm_count: int | None = None

@@ -276,7 +276,7 @@ def percentages(facts: Facts) -> Iterator[Finding]:
     """Shares of the SMs that leave much of a device idle, or that overlap so far that they divide nothing."""
     for device in facts.snapshot.devices:
         clients = [c for d in facts.snapshot.daemons for c in d.clients() if device.uuid in c.device_uuids]
-        shares = [c.active_thread_percentage for c in clients if c.active_thread_percentage is not None]
+        shares = [s for c in clients if (s := c.active_thread_percentage) is not None and not c.percentage_at_most]
         if not shares or len(shares) < len(clients):
             continue
         total, subject = sum(shares), device.called

@@ -27,6 +27,7 @@ from mpstui.core.cells import (
     memory_of,
     meter,
     on_device,
+    share_text,
     sm_count_text,
     state_mark,
     threads_text,
@@ -44,7 +45,6 @@ from mpstui.core.text import (
     PRIORITY_WORDS,
     UNKNOWN,
     Line,
-    format_percentage,
     format_size,
     owner,
     short_size,
@@ -105,13 +105,13 @@ NEAR_LIMIT: Final = 90
 _FULL_MEMORY: Final = 20
 _SHORT_MEMORY: Final = 12
 """Cells of a memory column in its least width, without the one that stays free."""
+_AT_MOST: Final = "as its server had it; its own setting, which can only be lower, is not known"
+_THREADS_GAP: Final = 2
 _FULL_THREADS: Final = 16
 """Cells from which memory and threads are written with their units apart."""
 _MEMORY_TEXT: Final = 22
 _CPU_TEXT: Final = 7
 """Cells that memory and CPU take without what was before."""
-_SHORT_UUID: Final = len("GPU-130f1685")
-"""As much of a UUID as ``ps`` and people use; logs alone tell no index."""
 
 
 def _added(of: Callable[[Client], float | None]) -> Callable[[Group], tuple[float | None, bool]]:
@@ -168,11 +168,9 @@ def _state_hit(client: Client, view: View, text: str) -> bool:
     return any(word.startswith(text) for word in words)
 
 
-def _gpus_row(client: Client, view: View) -> str:
-    names = (
-        uuid[:_SHORT_UUID] if (index := view.indices.get(uuid)) is None else str(index) for uuid in client.device_uuids
-    )
-    return ",".join(sorted(names)) or UNKNOWN
+def _gpus_cell(client: Client, view: View, cells: int) -> Line:
+    text = gpus_text(client, view.indices)
+    return ((text if len(text) < cells else text.replace("GPU-", "")[: cells - 1], "plain"),)
 
 
 def _memory_cell(client: Client, view: View, cells: int) -> Line:
@@ -228,9 +226,15 @@ def _short_memory(use: MemoryUse, unknown: str) -> Line:
 def _threads_cell(client: Client, view: View, cells: int) -> Line:
     share, sms = client.active_thread_percentage, _sms(client, " ")
     if cells < _FULL_THREADS:
-        text = _no_share(client) if share is None else f"{share:g}%"
-        return ((f"{text:>4} {_sms(client, '').replace(' ', '')}", "plain"),)
-    return ((threads_text(share, sms, _no_share(client)), "plain"),)
+        text = _no_share(client) if share is None else share_text(client).replace(" ", "")
+        whole = f"{text:>4} {_sms(client, '').replace(' ', '')}"
+        return ((whole if len(whole) <= cells - _THREADS_GAP else text, "plain"),)
+    return ((threads_text(_no_share(client) if share is None else share_text(client), sms), "plain"),)
+
+
+def _share(client: Client) -> float | None:
+    """Its percentage, where that is no more than an upper bound None."""
+    return None if client.percentage_at_most else client.active_thread_percentage
 
 
 def _no_share(client: Client) -> str:
@@ -245,15 +249,15 @@ def _memory_row(client: Client, view: View) -> str:
 def _threads_row(client: Client, view: View) -> str:
     if client.active_thread_percentage is None:
         return _sms(client, "") or _no_share(client)
-    return f"{format_percentage(client.active_thread_percentage)}  {_sms(client, '') or UNKNOWN}"
+    return f"{share_text(client)}  {_sms(client, '') or UNKNOWN}"
 
 
 def _threads_facts(client: Client, view: View) -> Iterable[Fact]:
     by, sms = client.limit_source.get("active_thread_percentage"), _sms(client, " ")
     share = client.active_thread_percentage
-    text = _no_share(client) if share is None else format_percentage(share)
-    text = "  ".join(filter(None, (text, sms)))
-    return (Fact("threads", f"{text}  set by {by}" if by else text),)
+    text = _no_share(client) if share is None else share_text(client)
+    whose = f"set by {by}" if by else _AT_MOST if client.percentage_at_most else ""
+    return (Fact("threads", "  ".join(filter(None, (text, sms, whose)))),)
 
 
 def _unlimited(client: Client) -> str:
@@ -262,7 +266,7 @@ def _unlimited(client: Client) -> str:
 
 def _memory_limit_facts(client: Client, view: View) -> Iterable[Fact]:
     by = client.limit_source.get("pinned_mem_limits")
-    text = f"set by {by}" if by is not None else _unlimited(client)
+    text = f"set by {by}" if by is not None else _AT_MOST if client.pinned_mem_limits else _unlimited(client)
     daemon = view.daemon if client.pinned_mem_limits else None
     if daemon is not None and not daemon.ordinals and (why := daemon.lacking(DEVICE_QUERY)):
         text += f"; on which GPU is not known: {DEVICE_QUERY} is {why}"
@@ -523,12 +527,12 @@ CLIENT: Final[Thing[Client]] = Thing(
             metric=Metric("client_memory_used_bytes", "Device memory of clients, as NVML counts it."),
         ),
         Field(
-            "active_thread_percentage", "threads", SHARE, lambda c, v: c.active_thread_percentage, null=True,
-            about="The share of the SMs that it may use.",
+            "active_thread_percentage", "threads", SHARE, lambda c, v: _share(c), null=True,
+            about="The share of the SMs that it may use; in JSON null where its own setting is not known.",
             column=Column(
                 70, 18, 60, falling=True,
-                cell=_threads_cell, narrow=13, gap=2, mark=lambda c: OUTDATED if c.outdated_limits else "",
-                legend=OUTDATED_LEGEND, total=Total(_added(lambda c: c.active_thread_percentage), _total_threads),
+                cell=_threads_cell, narrow=13, gap=_THREADS_GAP, mark=lambda c: OUTDATED if c.outdated_limits else "",
+                legend=OUTDATED_LEGEND, total=Total(_added(_share), _total_threads),
             ),
             row=Text(70, "THREADS", _threads_row), detail=Detail("mps", 40, facts=_threads_facts), word="threads",
             metric=Metric("client_active_thread_ratio", "Shares of the SMs, added up: over 1 they share SMs."),
@@ -551,7 +555,7 @@ CLIENT: Final[Thing[Client]] = Thing(
             searched=True,
         ),
         Field(
-            "sm_count", "SMs", INTEGER, lambda c, v: c.sm_count, null=True,
+            "sm_count", "SMs", INTEGER, lambda c, v: None if c.percentage_at_most else c.sm_count, null=True,
             about="What that share comes to, or its static partition has.",
             metric=Metric("client_sms", "SMs that clients may use, added up."),
         ),
@@ -594,9 +598,9 @@ CLIENT: Final[Thing[Client]] = Thing(
         Field(
             "device_uuids", "GPU", TEXTS, lambda c, v: sorted(c.device_uuids),
             about="Every device that it is known to be on, by context or by memory.",
-            column=Column(40, 5, 70, cell=lambda c, v, n: ((gpus_text(c, v.indices), "plain"),)),
-            row=Text(40, "GPU", _gpus_row), word="gpu",
-            matches=lambda c, v, t: t in gpus_text(c, v.indices).split(","),
+            column=Column(40, 5, 70, cell=_gpus_cell),
+            row=Text(40, "GPU", lambda c, v: gpus_text(c, v.indices)), word="gpu",
+            matches=lambda c, v, t: t in gpus_text(c, v.indices).lower().split(","),
         ),
         Field(
             "cpu_percent", "CPU", LOAD, lambda c, v: c.cpu_percent, null=True,
@@ -737,7 +741,7 @@ class Group(NamedTuple):
     @property
     def threads(self) -> float | None:
         """The sum of their percentages; None where one is not known."""
-        shares = [client.active_thread_percentage for client in self.clients]
+        shares = [_share(client) for client in self.clients]
         return None if None in shares else sum(share for share in shares if share is not None)
 
 

@@ -295,9 +295,8 @@ def _limit_threads(limit: Limit, view: View, cells: int) -> Line:
         return ((NO_EFFECT, "dim"),)
     if limit.percentage is None and limit.known:
         return (("none", "plain"),)
-    return (
-        (threads_text(limit.percentage, sm_text(limit.percentage, devices_of(limit.daemon, view.snapshot))), "plain"),
-    )
+    sms = sm_text(limit.percentage, devices_of(limit.daemon, view.snapshot))
+    return ((threads_text(format_percentage(limit.percentage), sms), "plain"),)
 
 
 def _limit_threads_row(limit: Limit, view: View) -> str:

@@ -1054,6 +1054,7 @@ class NodeState:
             gpu_memory=memory or EMPTY,
             cpu_percent=cpu,
             active_thread_percentage=limits.percentage,
+            percentage_at_most=limits.percentage_at_most,
             sm_count=share.count if share else None,
             sm_count_estimated=share.estimated if share else False,
             pinned_mem_limits=limits.memory or EMPTY,

@@ -1056,6 +1056,7 @@ def in_namespace(client: Client, environment: Mapping[str, str] | None, node: V3
         client,
         namespace=row.namespace if row is not None else None,
         active_thread_percentage=percentage,
+        percentage_at_most=False,
         percentage_known=percentage is not None or told,
         pinned_mem_limits=memory or EMPTY,
         memory_limit_known=space is not None and environment is not None and own_sizes is not None,
@@ -1073,6 +1074,7 @@ def partitioned(client: Client, environment: Mapping[str, str] | None, table: Pa
     return replace(
         client,
         active_thread_percentage=None,
+        percentage_at_most=False,
         sm_count=found.sm_count if found is not None else None,
         sm_count_estimated=False,
         limit_source=source or EMPTY,

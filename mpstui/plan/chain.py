@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Literal
 
-from mpstui.core.cells import each_sm_text, sm_count_text
+from mpstui.core.cells import each_sm_text, share_text, sm_count_text
 from mpstui.core.late import dataclass
 from mpstui.core.limits import in_doubt, own_memory, own_numbers, own_percentage
 from mpstui.core.model import (
@@ -63,7 +63,7 @@ def limit_chains(
     here = [device for device in devices if device.uuid in client.device_uuids]
     percentage = Chain(
         "active_thread_percentage",
-        format_percentage(client.active_thread_percentage),
+        share_text(client),
         (
             *_of_daemon(daemon, PERCENTAGE_VARIABLE, _own_percent),
             *history.links(
@@ -173,7 +173,7 @@ def _count(client: Client) -> str:
 
 def _sms(client: Client, devices: Iterable[Device]) -> Chain:
     comes_to = each_sm_text(client.active_thread_percentage, devices) or UNKNOWN
-    effective = comes_to if client.sm_count is None else _count(client)
+    effective = comes_to if client.sm_count is None else ("≤" if client.percentage_at_most else "") + _count(client)
     # A context's affinity is the program's own secret: nothing outside shows it.
     links = (Link("percentage of the device", comes_to), Link("execution affinity", UNKNOWN))
     return Chain("sm_count", effective, links)
@@ -242,7 +242,7 @@ class _History:
 def _of_server(client: Client, what: Literal["percentage", "memory"], ordinal: str = "") -> str | None:
     """What the client has, where its server gave it."""
     if what == "percentage":
-        mine = client.limit_source.get("active_thread_percentage") == "server"
+        mine = client.percentage_at_most or client.limit_source.get("active_thread_percentage") == "server"
         return format_percentage(client.active_thread_percentage) if mine else None
     mine = client.limit_source.get("pinned_mem_limits") == "server"
     return format_size(client.pinned_mem_limits[ordinal]) if mine and ordinal in client.pinned_mem_limits else None

@@ -6,11 +6,11 @@ import fnmatch
 from collections.abc import Sequence
 from typing import Literal
 
-from mpstui.core.cells import client_line
+from mpstui.core.cells import client_line, share_text
 from mpstui.core.late import dataclass
 from mpstui.core.model import Client, Daemon, Device
 from mpstui.core.partition import sm_share
-from mpstui.core.text import UNKNOWN, format_percentage, format_size, owner, same_limit, same_percentage
+from mpstui.core.text import UNKNOWN, format_size, owner, same_limit, same_percentage
 from mpstui.plan.types import Plan, Share
 
 By = Literal["user", "command", "client"]
@@ -95,10 +95,7 @@ def what_if(plan: Plan, device: Device, groups: Sequence[PresentTenant], ordinal
                 wanted = format_size(share.memory)
                 misfits.append(f"{client_line(client)}: uses {format_size(used)}, and its limit would be {wanted}")
             if not _has(client, share, ordinal):
-                keeps.append(
-                    f"{client_line(client)}: keeps {format_percentage(client.active_thread_percentage)}"
-                    " until it is restarted"
-                )
+                keeps.append(f"{client_line(client)}: keeps {share_text(client)} until it is restarted")
     contexts = device.contexts
     if contexts is None:
         known = (context for group in groups for client in group.clients for context in client.contexts)

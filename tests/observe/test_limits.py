@@ -63,12 +63,25 @@ def test_outdated_is_who_would_get_another_memory_limit_now(own, outdated) -> No
         (1, None, 1, "default"),
         (0, "7", 0, "default"),
         (None, "", None, None),
+        (1, ..., None, None),
     ],
 )
 def test_a_clients_own_priority_goes_before_the_default(default, own, priority, source) -> None:
     at_connect = LimitsInForce(100.0, priority=default)
-    told = effective(at_connect, at_connect, {}, None if own is None else {PRIORITY_VARIABLE: own})
+    environment = None if own is ... else {} if own is None else {PRIORITY_VARIABLE: own}
+    told = effective(at_connect, at_connect, {}, environment)
     assert (told.priority, told.source.get("client_priority")) == (priority, source)
+
+
+def test_what_the_client_set_itself_may_be_lower_where_its_environment_is_not_known() -> None:
+    """10 % of its own under the server's 25 %: no log names it."""
+    server = limits(25.0, d0=GIB)
+    told, known = effective(server, server, DEVICES, None), effective(server, server, DEVICES, {})
+    assert (told.percentage, told.percentage_at_most, told.source) == (25.0, True, {})
+    assert (known.percentage, known.percentage_at_most) == (25.0, False)
+    assert known.source == {"active_thread_percentage": "server", "pinned_mem_limits": "server"}
+    none = effective(limits(None), server, DEVICES, None)
+    assert (none.percentage, none.percentage_at_most) == (None, False)
 
 
 @pytest.mark.parametrize(("read", "environment", "known"), [(True, {}, True), (True, None, False), (False, {}, False)])

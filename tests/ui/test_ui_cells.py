@@ -28,7 +28,7 @@ from mpstui.core.cells import (
     threads_text,
     with_indices,
 )
-from mpstui.core.model import Past, Snapshot
+from mpstui.core.model import Context, Past, Snapshot
 from mpstui.core.text import by_device, printable
 from mpstui.core.trust import Speaker
 from mpstui.fields import CLIENT, DAEMON, LIMIT, SERVER, Limit, Thing, View, groups_of, limits_of, possible_columns
@@ -65,8 +65,8 @@ def test_percent_comes_to_sms_of_a_measured_device() -> None:
     assert sm_text(25.0, [device(0, 1, compute_capability=(8, 0))]) == "≈ 32 SM"
     assert sm_text(None, [device(0, 1)]) == ""
     assert sm_text(50.0, [device(0, 1), device(1, 1, sm_count=108)]).startswith("≈ 54/66")
-    assert threads_text(25.0, "32 SM") == "  25 %  32 SM"
-    assert threads_text(None, "") == "     —"
+    assert threads_text("25 %", "32 SM") == "  25 %  32 SM"
+    assert threads_text("—", "") == "     —"
 
 
 def test_memory_is_the_sum_and_the_limit_that_of_the_fullest_device() -> None:
@@ -168,7 +168,7 @@ def test_a_fault_by_the_word_of_another_users_daemon_is_his_claim_in_each_list_a
 def test_devices_of_a_client_by_their_index() -> None:
     assert gpus_text(client(0, gpu_memory={GPU1: 1}), {GPU0: 0, GPU1: 1}) == "0,1"
     assert gpus_text(client(0, gpu_memory={}, contexts=()), {GPU0: 0}) == "—"
-    assert gpus_text(client(0), {}) == "—"
+    assert gpus_text(client(0), {}) == "GPU-11111111", "as its UUID begins"
 
 
 @pytest.mark.parametrize(
@@ -373,3 +373,31 @@ def test_a_devices_index_that_is_learnt_later_is_kept_for_a_past_without_devices
     panel.know(rich(), None)
     panel.know(rich(devices=()), None)
     assert panel.view.indices[GPU0] == 0
+
+
+def test_a_share_that_may_be_lower_is_an_upper_bound_and_in_json_not_known() -> None:
+    one = client(0, active_thread_percentage=25.0, percentage_at_most=True, sm_count=32, limit_source={})
+    full = replace(one, active_thread_percentage=100.0, sm_count=132, sm_count_estimated=True)
+    view, threads = View(), CLIENT["active_thread_percentage"]
+    cells = {room: "".join(text for text, _ in threads.cell(one, view, room)) for room in (13, 18)}
+    assert cells == {13: "≤25% 32SM", 18: " ≤25 %  32 SM"}
+    assert "".join(text for text, _ in threads.cell(full, view, 13)) == "≤100%"
+    assert threads.text(one, view) == "≤25 %  32 SM"
+    assert (threads.value(one, view), CLIENT["sm_count"].value(one, view)) == (None, None)
+    (fact,) = threads.detail.facts(one, view)
+    assert fact.text == "≤25 %  32 SM  as its server had it; its own setting, which can only be lower, is not known"
+    sure = replace(one, percentage_at_most=False, limit_source={"active_thread_percentage": "server"})
+    (fact,) = threads.detail.facts(sure, view)
+    assert fact.text == "25 %  32 SM  set by server"
+    limited = replace(one, pinned_mem_limits={"0": 1 << 30})
+    (fact,) = CLIENT["pinned_mem_limits"].detail.facts(limited, view)
+    assert fact.text == "as its server had it; its own setting, which can only be lower, is not known"
+
+
+def test_a_gpu_that_nvml_does_not_tell_has_the_same_name_on_screen_and_in_a_table() -> None:
+    one = client(0, contexts=(Context(1, "GPU-bd233e8e-3ac0"),), gpu_memory={})
+    gpu, view = CLIENT["device_uuids"], View()
+    assert gpu.text(one, view) == "GPU-bd233e8e"
+    wide, narrow = ("".join(text for text, _ in gpu.cell(one, view, room)) for room in (14, 5))
+    assert (wide, narrow) == ("GPU-bd233e8e", "bd23")
+    assert gpu.matches(one, view, "gpu-bd233e8e")
