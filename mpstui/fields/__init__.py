@@ -78,6 +78,8 @@ from mpstui.fields.rows import enum as enum
 from mpstui.fields.rows import fitted as fitted
 from mpstui.fields.rows import iso_time as iso_time
 from mpstui.fields.rows import lay_out as lay_out
+from mpstui.fields.rows import place_of as place_of
 from mpstui.fields.rows import possible_columns as possible_columns
 from mpstui.fields.rows import searched as searched
 from mpstui.fields.rows import table as table
+from mpstui.fields.rows import wished as wished

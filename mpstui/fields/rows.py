@@ -40,6 +40,10 @@ _SHORTEST: Final = 7
 _SECOND: Final = 20
 """Columns with no higher ``keep`` are of second rank: they come after the usual widths of the others, and after their
 comfort."""
+_VITAL: Final = 90
+"""Columns with such a ``keep`` give way to none, also where others were asked for."""
+_NO_PLACE: Final = 1000
+"""The place of a column that is not among the usual ones."""
 _LAST: Final = 5
 """Those with no higher one come after the roomy widths too."""
 T = TypeVar("T")
@@ -559,6 +563,8 @@ class Shown(NamedTuple):
     id: str
     width: int = 0
     """Cells; 0: as many as it usually has."""
+    asked: bool | None = True
+    """Whether it was asked for; None: as usual, where there is room. False: it is hidden."""
 
 
 def possible_columns(thing: Thing[T]) -> list[Field[T]]:
@@ -566,11 +572,35 @@ def possible_columns(thing: Thing[T]) -> list[Field[T]]:
     its heading."""
     known = thing.columns()
     other = [
-        replace(each, column=Column(1000, max(10, len(each.title) + 2), 1))
+        replace(each, column=Column(_NO_PLACE, max(10, len(each.title) + 2), 1))
         for each in thing.fields
         if each.column is None and each.of is None and each.type not in (WORDS, OBJECT, OBJECTS)
     ]
     return [*known, *other]
+
+
+def wished(thing: Thing[T], changes: Sequence[Shown]) -> list[Shown]:
+    """What the user's ``changes`` make of the usual columns: those that are no part of them come at their usual places,
+    so that a list that was kept says nothing of a column that it does not name."""
+    known = {each.id: each for each in possible_columns(thing)}
+    wishes = list({one.id: one for one in changes if one.id in known}.values())
+    for each in thing.columns():
+        if each.column is not None and not each.column.hidden and each.id not in {one.id for one in wishes}:
+            wishes.insert(place_of(each, [known[one.id] for one in wishes]), Shown(each.id, asked=None))
+    return wishes
+
+
+def place_of(new: Field[Any], among: Sequence[Field[Any]]) -> int:
+    """Where a column comes: before the first whose usual place is behind its own; a field that is none by itself comes
+    before the last of those, which takes what is left of the width."""
+    last = max((_at(each) for each in among if _at(each) < _NO_PLACE), default=0)
+    place = min(_at(new), last) if _at(new) >= _NO_PLACE else _at(new)
+    return next((n for n, each in enumerate(among) if _at(each) >= place), len(among))
+
+
+def _at(each: Field[Any]) -> int:
+    """Its place among the usual columns."""
+    return each.column.at if each.column is not None else 0
 
 
 def fitted(thing: Thing[T], longest: Mapping[str, int]) -> Thing[T]:
@@ -591,21 +621,23 @@ def lay_out(
     thing: Thing[T], view: View, width: int, gutter: int, *, stretch: bool, chosen: Sequence[Shown] = ()
 ) -> list[tuple[Field[T], int]]:
     """The columns that there is room for, with their cells; ``stretch``: the last one takes what is left. ``chosen``:
-    those that the user wants, in this order; without them the usual ones."""
+    those that the user wants, in this order; without them the usual ones. A usual column that has no room here without
+    those that were asked for takes none from them."""
     if width < 0:  # the panel is not shown
         return []
-    if chosen:
-        fields = {each.id: each for each in possible_columns(thing)}
-        wanted = [(fields[one.id], one.width) for one in chosen if one.id in fields]
-    else:
-        wanted = [(each, 0) for each in thing.columns() if each.column is not None and not each.column.hidden]
+    fields = {each.id: each for each in possible_columns(thing)}
     columns = [
-        _Asked(each, column, cells)
-        for each, cells in wanted
-        if (column := each.column) is not None and (chosen or column.when is None or column.when(view))
+        _Asked(each, column, one.width, one.asked is True)
+        for one in chosen or wished(thing, ())
+        if one.asked is not False and (each := fields.get(one.id)) is not None and (column := each.column) is not None
+        if one.asked or column.when is None or column.when(view)
     ]
-    sizes, left = _shared(_steps(columns, all_first=bool(chosen)), width - gutter)
-    cells = [(each, sizes[each.id]) for each, _, _ in columns if each.id in sizes]
+    usual = [one for one in columns if not one.asked]
+    sizes, left = _shared(_steps(usual), width - gutter)
+    if usual != columns:
+        columns = [one for one in columns if one.asked or one.field.id in sizes]
+        sizes, left = _shared(_steps(columns), width - gutter)
+    cells = [(each, sizes[each.id]) for each, *_ in columns if each.id in sizes]
     if stretch and cells and left > 0:
         at = _stretched(cells)
         each, room = cells[at]
@@ -620,6 +652,7 @@ class _Asked(NamedTuple):
     column: Column[Any]
     own: int
     """Cells that the user has given it; 0: none."""
+    asked: bool
 
     @property
     def least(self) -> int:
@@ -639,13 +672,14 @@ class _Step(NamedTuple):
     """Whether less of it is of no use; otherwise each gets what there is, as evenly as can be."""
 
 
-def _steps(columns: Sequence[_Asked], *, all_first: bool) -> Iterator[_Step]:
+def _steps(columns: Sequence[_Asked]) -> Iterator[_Step]:
     """In which order cells are given out: first each column in its least width, those that stay longest first; then
     their usual widths, and the comfort of those that have one; then columns of second rank, what was before, and those
-    of the last rank. ``all_first``: all were asked for; they come before the end of the longest text."""
-    ranked = sorted(columns, key=lambda one: -one.column.keep)
-    first = [one for one in ranked if all_first or one.column.keep > _SECOND]
-    longest = max(columns, key=lambda one: (one.field.type is TEXT, one.usual), default=None) if all_first else None
+    of the last rank. Those that were asked for come before the others, and before the end of the longest text."""
+    some = any(one.asked for one in columns)
+    ranked = sorted(columns, key=lambda one: (not one.asked and one.column.keep < _VITAL, -one.column.keep))
+    first = [one for one in ranked if one.asked or one.column.keep > _SECOND]
+    longest = max(columns, key=lambda one: (one.field.type is TEXT, one.usual), default=None) if some else None
     begun = {one.field.id: one.least for one in columns}
     if longest is not None and longest.field.type is TEXT:
         begun[longest.field.id] = min(_SHORTEST, longest.least)
@@ -653,7 +687,7 @@ def _steps(columns: Sequence[_Asked], *, all_first: bool) -> Iterator[_Step]:
     def grow(one: _Asked, to: int) -> Iterator[_Step]:
         if (more := to - begun[one.field.id]) > 0:
             begun[one.field.id] = to
-            yield _Step(((one.field.id, more),), whole=one.field.type is not TEXT and not all_first)
+            yield _Step(((one.field.id, more),), whole=one.field.type is not TEXT and not some)
 
     for one in first:
         yield _Step(((one.field.id, begun[one.field.id]),))

@@ -19,7 +19,7 @@ from mpstui.config import CommandSpec
 from mpstui.core.cells import client_line, no_daemon, with_indices
 from mpstui.core.model import Daemon, Device, Problem, ProcessKey, Server, Snapshot
 from mpstui.core.text import UNKNOWN, path_text, plural, printable
-from mpstui.fields import CLIENT, Group, Limit, Shown, groups_of, possible_columns
+from mpstui.fields import CLIENT, Group, Limit, Shown, groups_of, possible_columns, wished
 from mpstui.operations.operation import Operation
 from mpstui.operations.registry import ON_OVERVIEW
 from mpstui.operations.rescue import targets as rescue_targets
@@ -598,10 +598,10 @@ class Overview(WithPast, WithTrouble, Ground):
         from mpstui.ui.dialogs.columns import ColumnList, ColumnsDialog
 
         clients = self.clients
-        usual = [Shown(each.id) for each, _ in clients.columns(clients.inner)]
-        shown = clients.chosen_columns or usual
         self.app.push_screen(
-            ColumnsDialog(ColumnList(shown, clients.sort, self._take_columns, clients.sort_by, clients.laid_out))
+            ColumnsDialog(
+                ColumnList(clients.chosen_columns, clients.sort, self._take_columns, clients.sort_by, clients.laid_out)
+            )
         )
 
     def _take_columns(self, chosen: Sequence[Shown]) -> None:
@@ -664,14 +664,15 @@ class Overview(WithPast, WithTrouble, Ground):
         columns, sort = self._host.remembered("columns"), self._host.remembered("sort")
         groups = self._host.remembered("groups")
         if isinstance(columns, list):
-            pairs = [each for each in columns if isinstance(each, list) and len(each) == 2]
+            rows = [[*each, True][:3] for each in columns if isinstance(each, list) and len(each) in (2, 3)]
             known = {each.id for each in possible_columns(CLIENT)}
             chosen = [
-                Shown(name, min(width, 200))
-                for name, width in pairs
-                if name in known and isinstance(width, int) and width >= 0
+                Shown(name, min(width, 200), asked)
+                for name, width, asked in rows
+                if isinstance(name, str) and name in known and isinstance(width, int) and width >= 0
+                if asked is None or isinstance(asked, bool)
             ]
-            self.clients.choose_columns(chosen)
+            self.clients.choose_columns(wished(CLIENT, chosen) if any(one.asked is not False for one in chosen) else ())
         if isinstance(sort, list) and len(sort) == 2 and isinstance(sort[0], str):
             self.clients.sort_by(sort[0], sort[1] is True)
         if isinstance(groups, list) and len(groups) == 3 and groups[0] in _BY and isinstance(groups[1], list):

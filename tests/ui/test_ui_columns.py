@@ -72,11 +72,12 @@ async def test_a_column_that_there_is_no_room_for_is_told() -> None:
         assert text_of(app).splitlines()[-1].split() == (
             ["Space", "show/hide", "<>", "move", "+-", "width", "s", "sort", "0", "usual", "Esc", "close", "?", "Help"]
         )
-        while {"pid", "user", "device_uuids", "active_thread_percentage"} <= set(shown(app)):
-            rows = app.screen.panel.rows
-            app.screen.panel.move_to(next(number for number, row in enumerate(rows) if not row.shown))
+        panel = app.screen.panel
+        while all(row.field.id in shown(app) for row in panel.rows if row.asked):
+            panel.move_to(next(number for number, row in enumerate(panel.rows) if not row.shown))
             await pilot.press("space")
-        await pilot.press("g")
+        assert {"pid", "user", "state"} <= set(shown(app)), "who it is gives way to nothing"
+        panel.move_to(next(n for n, row in enumerate(panel.rows) if row.asked and row.field.id not in shown(app)))
         await pilot.pause()
         assert "no room: hide or narrow another" in text_of(app)
 
@@ -100,11 +101,11 @@ async def test_a_column_that_is_asked_for_at_eighty_columns_comes_before_the_end
 async def test_the_cursor_of_the_columns_stays_and_widths_that_there_is_no_room_for_are_told() -> None:
     app = make_app(one_daemon())
     async with app.run_test(size=(80, 24)) as pilot:
-        await pilot.press("f2", "j")
+        await pilot.press("f2", "j", "j", "j")
         panel = app.screen.panel
-        after = [row.field.id for row in panel.rows][2:4]
+        after = [row.field.id for row in panel.rows][4:6]
         await pilot.press("space")
-        assert (panel.cursor_index, panel.cursor_row.field.id) == (1, after[0]), (
+        assert (panel.cursor_index, panel.cursor_row.field.id) == (3, after[0]), (
             "what is hidden goes without the cursor"
         )
         await pilot.press("space")
@@ -192,3 +193,44 @@ async def test_nonsense_that_was_kept_is_left_out(kept) -> None:
     async with app.run_test(size=SIZE) as pilot:
         await pilot.pause()
         assert shown(app)[:2] == ["pid", "user"]
+
+
+@pytest.mark.parametrize("keys", [("+",), ("<",), ("0",)])
+async def test_what_is_kept_of_the_columns_is_the_change_and_not_what_fitted(keys) -> None:
+    """Somebody added CPU at 80 columns, and SERVER, PRIO, AGE and WHERE were gone on every other terminal."""
+    plain = make_app(one_daemon())
+    async with plain.run_test(size=(200, 60)) as pilot:
+        await pilot.pause()
+        usual = shown(plain)
+    memory = Memory()
+    app = make_app(one_daemon(), memory=memory)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("f2")
+        panel = app.screen.panel
+        panel.move_to([row.field.id for row in panel.rows].index("user"))
+        await pilot.press(*keys)
+        panel.move_to([row.field.id for row in panel.rows].index("cpu_percent"))
+        await pilot.press("space", "escape")
+        await pilot.pause()
+        assert {"cpu_percent", "pid", "user"} <= set(shown(app))
+    again = make_app(one_daemon(), memory=memory)
+    async with again.run_test(size=(200, 60)) as pilot:
+        await pilot.pause()
+        assert set(shown(again)) == {*usual, "cpu_percent"}
+    async with (small := make_app(one_daemon(), memory=memory)).run_test(size=(80, 24)) as pilot:
+        await pilot.pause()
+        assert "cpu_percent" in shown(small)
+
+
+async def test_a_column_that_was_hidden_stays_hidden_in_every_size_and_an_older_list_hides_none() -> None:
+    memory = Memory()
+    app = make_app(one_daemon(), memory=memory)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("f2", "j", "space", "escape")
+        assert "user" not in shown(app)
+    for kept in (memory, Memory({"columns": [["pid", 0], ["command", 0]]})):
+        again = make_app(one_daemon(), memory=kept)
+        async with again.run_test(size=(200, 60)) as pilot:
+            await pilot.pause()
+            assert {"server_pid", "start_time", "client_priority"} <= set(shown(again)), "no size decides about another"
+            assert ("user" in shown(again)) is (kept is not memory)

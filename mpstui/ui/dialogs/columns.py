@@ -10,12 +10,13 @@ from textual.binding import Binding, BindingType
 
 from mpstui.core.model import Snapshot
 from mpstui.core.text import Line
-from mpstui.fields import CLIENT, Field, Shown, possible_columns
+from mpstui.fields import CLIENT, Field, Shown, place_of, possible_columns, wished
 from mpstui.ui.dialogs.base import USUAL_WIDTH, Dialog
 from mpstui.ui.lines import fit
 from mpstui.ui.panel import Panel
 
 _WIDEST = 200
+_USUAL = frozenset(one.id for one in wished(CLIENT, ()))
 _BESIDE = 45
 """Cells of the dialog beside what a column is."""
 
@@ -24,12 +25,19 @@ class ColumnChoice(NamedTuple):
     """A column as the list shows it."""
 
     field: Field[Any]
-    shown: bool
+    asked: bool | None
+    """As Shown has it."""
     width: int
+
+    @property
+    def shown(self) -> bool:
+        """Whether it is hidden in no size."""
+        return self.asked is not False
 
 
 class ColumnList(Panel[ColumnChoice]):
-    """All fields that a client has; those that are shown first, in their order."""
+    """All fields that a client has; those that are shown first, in their order, with those that there is no room for at
+    this size: what is changed here is kept for all sizes."""
 
     TITLE: ClassVar[str] = "Columns"
     KIND: ClassVar[str] = "column"
@@ -45,13 +53,13 @@ class ColumnList(Panel[ColumnChoice]):
 
     def __init__(
         self,
-        shown: Sequence[tuple[str, int]],
+        shown: Sequence[Shown],
         sort: tuple[str, bool],
         take: Callable[[Sequence[Shown]], None],
         order: Callable[[str, bool], None],
         fit: Callable[[], Mapping[str, int]],
     ) -> None:
-        """``shown``: ids and widths as they are on the screen. ``take`` and ``order`` are told of each change; ``fit``:
+        """``shown``: what was chosen before, if anything. ``take`` and ``order`` are told of each change; ``fit``:
         the ids of those that there is room for, and their cells."""
         super().__init__(id="columns")
         self._take, self._order, self._fit_now = take, order, fit
@@ -59,9 +67,13 @@ class ColumnList(Panel[ColumnChoice]):
         self.rows = self._wishes(shown)
         self._cursor = self.rows[0].field.id
 
-    def _wishes(self, shown: Sequence[tuple[str, int]]) -> list[ColumnChoice]:
+    def _wishes(self, shown: Sequence[Shown]) -> list[ColumnChoice]:
         fields = {each.id: each for each in possible_columns(CLIENT)}
-        first = [ColumnChoice(fields[name], True, width) for name, width in shown if name in fields]
+        first = [
+            ColumnChoice(fields[one.id], one.asked, one.width)
+            for one in wished(CLIENT, shown)
+            if one.asked is not False
+        ]
         there = {wish.field.id for wish in first}
         return [*first, *(ColumnChoice(each, False, 0) for name, each in fields.items() if name not in there)]
 
@@ -77,15 +89,18 @@ class ColumnList(Panel[ColumnChoice]):
         mark = (" ▼" if falling is not reverse else " ▲") if name == row.field.id else ""
         cells = "" if not row.shown else str(row.width or "")
         about, room = row.field.brief, self._fit_now().get(row.field.id)
-        if warned := row.shown and room is None:
+        here = row.shown and (row.asked is True or room is not None)
+        if row.shown and not here:
+            about, warned = f"not at this size; {about}", False
+        elif warned := row.shown and room is None:
             about = "no room: hide or narrow another"
         elif room is not None and row.width and row.width != room:
             warned = room < row.width
             about = f"{row.width}, room for {room} here" if warned else f"{row.width}, and what is left: {room} here"
-        style = "text" if row.shown else "dim"
+        style = "text" if here else "dim"
         return [
             (
-                (" [x]" if row.shown else " [ ]", "key" if row.shown else "dim"),
+                (" [x]" if here else " [-]" if row.shown else " [ ]", "key" if here else "dim"),
                 (f" {fit(f'{row.field.heading()}{mark}', 20)}{cells:>6}  ", style),
                 (about, "warn" if warned else "dim"),
             )
@@ -94,28 +109,27 @@ class ColumnList(Panel[ColumnChoice]):
     # Keys.
 
     def _changed(self, rows: Sequence[ColumnChoice]) -> None:
-        self.set_rows(list(rows), context=(self.sort, tuple((w.field.id, w.shown, w.width) for w in rows)))
-        self._take([Shown(wish.field.id, wish.width) for wish in rows if wish.shown])
+        self.set_rows(list(rows), context=(self.sort, tuple((w.field.id, w.asked, w.width) for w in rows)))
+        self._take([Shown(w.field.id, w.width, w.asked) for w in rows if w.shown or w.field.id in _USUAL])
         self.repaint()  # which of them there is room for is known now
 
     def action_switch(self) -> None:
         rows, at = list(self.rows), self.cursor_index
-        row = rows.pop(at)
-        if row.shown and sum(wish.shown for wish in rows) == 0:
-            self.app.notify("one column stays", title="Columns", severity="warning")
+        row, there = rows.pop(at), self._fit_now()
+        if row.shown and (row.asked or row.field.id in there):
+            if not there.keys() - {row.field.id}:
+                self.app.notify("one column stays", title="Columns", severity="warning")
+                return
+            shown = [wish for wish in rows if wish.shown]
+            self._changed([*shown, row._replace(asked=False, width=0), *(wish for wish in rows if not wish.shown)])
+            self.move_to(at)  # the next key is for the next column, not for one of those that are hidden
             return
-        rows.insert(at if row.shown else self._place(rows, row), row._replace(shown=not row.shown, width=0))
-        shown = [wish for wish in rows if wish.shown]
-        self._changed([*shown, *(wish for wish in rows if not wish.shown)])
-        if row.shown:  # the next key is for the next column, not for one of those that are hidden
-            self.move_to(at)
-
-    def _place(self, rows: Sequence[ColumnChoice], new: ColumnChoice) -> int:
-        """Where a column comes that is shown from now on: at its usual place, and never behind the command, which takes
-        what is left of the width."""
-        shown = [wish.field for wish in rows if wish.shown]
-        place = min(_at(new.field), _at(CLIENT["command"]))
-        return next((n for n, each in enumerate(shown) if _at(each) >= place), len(shown))
+        if not row.shown:
+            at = place_of(row.field, [wish.field for wish in rows if wish.shown])
+        usual = not row.shown and row.field.id in _USUAL
+        self._changed([*rows[:at], row._replace(asked=None if usual else True, width=0), *rows[at:]])
+        if usual and row.field.id not in self._fit_now():  # it has no room of its own here
+            self._changed([w._replace(asked=True) if w.field.id == row.field.id else w for w in self.rows])
 
     def action_open(self) -> None:
         self.action_switch()
@@ -133,7 +147,7 @@ class ColumnList(Panel[ColumnChoice]):
         row = rows[at]
         if row.shown:
             usual = row.field.column.width if row.field.column is not None else 10
-            rows[at] = row._replace(width=max(4, min(_WIDEST, (row.width or usual) + step)))
+            rows[at] = row._replace(asked=True, width=max(4, min(_WIDEST, (row.width or usual) + step)))
             self._changed(rows)
         else:
             text = f"{row.field.heading()} is hidden and has no width to change: Space shows it"
@@ -148,13 +162,7 @@ class ColumnList(Panel[ColumnChoice]):
 
     def action_usual(self) -> None:
         self._take([])
-        there = self._fit_now()
-        self.set_rows(self._wishes([(each.id, 0) for each in CLIENT.columns() if each.id in there]), context=self.sort)
-
-
-def _at(each: Field[Any]) -> int:
-    """Its place among the usual columns."""
-    return each.column.at if each.column is not None else 0
+        self.set_rows(self._wishes(()), context=self.sort)
 
 
 class ColumnsDialog(Dialog):
