@@ -40,7 +40,8 @@ from mpstui.system.parent import ended_with_us
 
 T = TypeVar("T")
 STATES: Final = (
-    "FAULT", "BLOCKED", "NO ANSWER", "NOT STARTING", "HELD", "STALE", "OLD", "WARNING", "NOT KNOWN", "ABSENT", "ok"
+    "FAULT", "BLOCKED", "NO ANSWER", "NOT STARTING", "HELD", "STALE", "OLD", "ERROR", "WARNING", "NOT KNOWN", "ABSENT",
+    "ok",
 )  # fmt: skip
 """The worst first. NO ANSWER: the node or its exporter. NOT KNOWN: a daemon has answered nobody so far. OLD: it
 answers, and NVML has not for two minutes."""
@@ -118,7 +119,7 @@ class FleetError(Exception):
 def judged(node: FleetNode, now: float, *, fault: bool = False, failures: bool = False) -> FleetNode:
     """With its state, by what is known of it."""
     words = {state.upper() for state in node.daemons.values()}
-    bad = [problem for problem in node.problems if problem.severity in {"error", "warning"}]
+    severities = {problem.severity for problem in node.problems}
     if fault:
         state = "FAULT"
     elif "BLOCKED" in words:
@@ -131,7 +132,9 @@ def judged(node: FleetNode, now: float, *, fault: bool = False, failures: bool =
         state = "STALE"
     elif node.read_at is not None and now - node.read_at > OLD:
         state = "OLD"
-    elif bad:
+    elif "error" in severities:
+        state = "ERROR"
+    elif "warning" in severities:
         state = "WARNING"
     elif UNKNOWN in words:
         state = "NOT KNOWN"  # a daemon runs, and nobody has had an answer from it
@@ -788,7 +791,8 @@ def _of(
 
 STATE_STYLES: Final[Mapping[str, str]] = {
     "FAULT": "bad", "BLOCKED": "bad", "NO ANSWER": "bad", "NOT STARTING": "bad",
-    "HELD": "warn", "STALE": "warn", "OLD": "warn", "WARNING": "warn", "NOT KNOWN": "dim", "ABSENT": "dim",
+    "HELD": "warn", "STALE": "warn", "OLD": "warn", "ERROR": "bad", "WARNING": "warn",
+    "NOT KNOWN": "dim", "ABSENT": "dim",
     "ok": "good",
 }  # fmt: skip
 

@@ -46,7 +46,7 @@ EXPERIMENTS = {
     "priority": "two clients with different priorities: which of them waits",
     "gpu-util": "what GPU-Util says of one thread, and of all SMs",
     "streams": "small kernels in 1, 4, 16 and 32 streams, and in as many processes, without and with MPS",
-    "copies": "copies to the device and back around each kernel, in turn and overlapped, by one process and by several",
+    "copies": "copies to the device before and back after each kernel, in turn and at once, 1 and more clients",
     "stop": "what each way to end a client does to its neighbours",
 }
 

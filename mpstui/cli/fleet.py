@@ -46,7 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source.add_argument(
         "--ssh-config-pattern", metavar="PATTERN", help="hosts of ssh's configuration that match, as gpu-*"
     )
-    parser.add_argument("--job", default="mpstui", metavar="NAME", help="the exporters' job there (default mpstui)")
+    parser.add_argument(
+        "--job", default="mpstui", metavar="NAME", help="the name of the exporters' job in Prometheus (default mpstui)"
+    )
     parser.add_argument("--ssh", default="ssh", metavar="COMMAND", help="default ssh; or “ssh -F FILE”")
     parser.add_argument(
         "--command", dest="remote", default="mpstui status --json", metavar="COMMAND",

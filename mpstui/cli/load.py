@@ -129,7 +129,7 @@ def check(options: argparse.Namespace) -> None:
             )
     limits = (options.active_thread_percentage, options.sm_count, options.pinned_mem_limit, options.client_priority)
     if options.mps == "off" and (any(limits[:3]) or limits[3] is not None or options.private):
-        raise LoadRefused("limits are MPS's: without it there are none", "leave them out, or --mps on", usage)
+        raise LoadRefused("limits and --private need MPS, and --mps is off", "leave them out, or use --mps on", usage)
     if options.program and options.sm_count:
         raise LoadRefused(
             "a program makes its own contexts: --sm-count does not reach it", "use --active-thread-percentage", usage

@@ -95,7 +95,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--busy",
         type=between(1, 100, "percent"),
         metavar="P",
-        help="percent of the time at work, with pauses between; with p50 and p99",
+        help="each client works P percent of the time, with pauses between requests; shows p50 and p99",
     )
     parser.add_argument(
         "--streams", type=whole(1, MOST_STREAMS), metavar="N", help="launch in N streams (default: the default stream)"

@@ -104,7 +104,7 @@ STATIC_SHARE: Final[Thing[StaticShare]] = Thing(
         ),
         Field(
             "sm_count_about", "about SMs", INTEGER, lambda s, v: s.sms_about, null=True,
-            about="By what a chunk of the partitions that are there has; to be confirmed by the daemon.",
+            about="An estimate, from the SMs of a chunk in the partitions of now; only the daemon can confirm it.",
             row=Text(30, "ABOUT SMS", lambda s, v: UNKNOWN if s.sms_about is None else f"≈{s.sms_about}"),
         ),
     ),

@@ -59,7 +59,7 @@ def unit_text(kind: UnitKind, specs: Sequence[DaemonSpec], opt_in: str | None = 
         )
     if kind != "systemd" and any(spec.protocol == 3 for spec in specs):
         raise PlanError(
-            "the script of a job speaks protocol 2: protocol 3 needs a daemon of its own (mpstui daemon unit systemd)"
+            "the job script works with protocol 2 only: 3 needs a daemon of its own (mpstui daemon unit systemd)"
         )
     if kind == "systemd":
         _asked_for(kind, opt_in)

@@ -292,7 +292,7 @@ def meters(facts: Facts) -> Iterator[Finding]:
             text += f"; DCGM is not asked, though the configuration has dcgm = true: {facts.dcgm}"
             remedy = "Install DCGM's dcgmi as root, or take dcgm out of the configuration."
         else:
-            text += " until DCGM tells it, which is asked in the background (dcgm = true)"
+            text += " until DCGM has answered: mpstui asks it in the background (dcgm = true)"
         yield Finding("meters", "warning" if facts.dcgm else "ok", device.called, text, remedy)
 
 

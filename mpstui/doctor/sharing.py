@@ -315,7 +315,7 @@ def variables(facts: Facts) -> Iterator[Finding]:
         said = f"started with {text}" if text else "started without a variable of MPS"
         yield Finding("variables", "ok", client_pids(pids), said)
     if hidden:
-        text = "what they were started with may not be read"
+        text = "their environment may not be read: the MPS variables that they were started with are not known"
         yield Finding("variables", "unknown", client_pids(hidden), text, "Run mpstui as root, on the node itself.")
 
 

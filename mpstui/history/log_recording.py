@@ -48,7 +48,7 @@ class LogTape(MemoryTape):
         finally:
             for history in histories:
                 history.close()
-        missing = [f"Not everything is here: {'; '.join(told)}."] if told else []
+        missing = [f"A part is missing: {'; '.join(told)}."] if told else []
         self.trouble = " ".join([*(f"{each}." for each in whose), *missing]) or None
         if not self.heads() or not self.heads()[-1].last:
             raise RecordingError(f"the logs in {', '.join(map(path_text, log_dirs))} have no events")

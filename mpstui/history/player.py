@@ -245,7 +245,9 @@ def _told(node: NodeState, name: str, values: list[object]) -> object:
     try:
         return READINGS[name](node, *values)
     except Exception as error:
-        raise RecordingError(f"a line of it does not fit ({type(error).__name__}: {error_text(error)})") from None
+        raise RecordingError(
+            f"a line of the recording cannot be read ({type(error).__name__}: {error_text(error)})"
+        ) from None
 
 
 class _Cursor:

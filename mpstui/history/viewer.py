@@ -45,8 +45,8 @@ the room beside 14; what came since is told again to show a moment."""
 _TICK: Final = 0.25
 _LATEST: Final = 2.5e11
 WHY: Final = {
-    "REPLAY": "this is a recording: nothing can be changed in it",
-    "LOGS": "these are logs of the past: nothing can be changed there",
+    "REPLAY": "this is a recording: that works on a live daemon only",
+    "LOGS": "these are logs of the past: that works on a live daemon only",
     "PAST": "the screen shows the past; press End in the overview to go back to now",
 }
 _KEPT: Final = "A screen has saved this: it begins where what that screen had kept began."

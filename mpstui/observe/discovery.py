@@ -867,7 +867,7 @@ def _real_name(path: Path) -> Path:
 def start_checked(pipe_dir: Path) -> str:
     """The command that starts a daemon there, as a shell takes it, and looks itself whether others could take that
     daemon's place: for a directory at which nobody has looked, or not since."""
-    return f"start one: mpstui daemon start --pipe-dir {shlex.quote(path_text(pipe_dir))}"
+    return f"Start one: mpstui daemon start --pipe-dir {shlex.quote(path_text(pipe_dir))}"
 
 
 def how_to_start(pipe_dir: Path) -> str:

@@ -274,7 +274,7 @@ class GoBack(_Several):
     subject = "the Report of an apply"
     title = "Go back"
     key = ""
-    help = "Take back what an apply has set before it failed"
+    help = "Undo the changes that a failed apply made before it failed"
     verb = Verb(("profile", "apply"), "if a step fails, undo the others without asking", flag="--go-back")
 
     def request(self, report: Report) -> Request:

@@ -289,7 +289,7 @@ class Unblock(_Rescue):
         if answer.outcome is not wanted:
             return (
                 STATUS[answer.outcome],
-                f"the daemon is not {daemon.health}, as was thought: {answer.message}",
+                f"the daemon is no longer {daemon.health}: {answer.message}",
             )
         if wanted is Outcome.HELD:
             now, before = answer.holder, daemon.holder

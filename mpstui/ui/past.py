@@ -20,7 +20,7 @@ MINUTE = 60.0
 TIMES: Final = (
     ("21:29", "that time of day, the one nearest to what is shown; 21:29:12 with seconds"),
     ("2026-11-20 21:29", "on another day"),
-    ("10m", "ten minutes before the latest reading; 30s, 2h, 1d"),
+    ("10m", "10 minutes before the end of what is kept; 30s, 2h, 1d"),
 )
 """What may be typed for a time, and what it means."""
 _TRACK = 8
@@ -158,7 +158,9 @@ class WithPast(StyledScreen):
         if self._time is None:
             from mpstui.ui.form import TypedLine
 
-            hint = "go to: 21:29  21:29:12  2026-11-20 21:29  10m = 10 minutes before the latest"
+            past = self._in_past
+            at = time.localtime(past.at if past is not None else time.time() - 10 * MINUTE)  # none that is to come
+            hint = time.strftime("go to: %H:%M  %H:%M:%S  %Y-%m-%d %H:%M  10m = 10 minutes before the end", at)
             self._time = TypedLine("", placeholder=hint, id="time", about=TIMES)
             await self.mount(self._time, before=self.past_bar)
         self._time.value = ""

@@ -200,7 +200,7 @@ async def test_hostile_names_are_text(size):
         await pilot.press("tab", "enter")
         await until(pilot, lambda: runner.requests)
         runner.end(ExitStatus.NO_ANSWER, HOSTILE, (HOSTILE,), HOSTILE)
-        await until(pilot, lambda: "✗" in lines(host, "outcome"))
+        await until(pilot, lambda: "✕" in lines(host, "outcome"))
         shown = text_of(host)
         assert "\x1b" not in shown
         assert "\u202e" not in shown

@@ -96,7 +96,7 @@ async def test_a_wrong_value_is_said_in_place_and_never_sent(action_id, values, 
         entry = host.screen.query_one(Input)
         for value in values:
             entry.value = value
-            await until(pilot, lambda value=value: f"✗ {value!r}".lower() in text(host, "problem").lower())
+            await until(pilot, lambda value=value: f"✕ {value!r}".lower() in text(host, "problem").lower())
             assert said in text(host, "problem")
             assert disabled(host)
             host.clear_notifications()
@@ -154,7 +154,7 @@ async def test_the_foot_says_what_enter_and_tab_do_where_the_focus_is():
 async def test_nothing_typed_yet_is_no_error():
     _runner, host = opened(PERCENTAGE)
     async with host.run_test(size=(80, 24)):
-        assert "✗" not in text(host, "problem")
+        assert "✕" not in text(host, "problem")
         assert disabled(host)
 
 
@@ -269,7 +269,7 @@ async def test_a_daemon_that_does_not_answer_or_is_gone_is_said(snapshot):
         await pilot.press("2", "5")
         host.screen.update_snapshot(snapshot)
         await pilot.pause()
-        assert "✗" in text(host, "problem")
+        assert "✕" in text(host, "problem")
         await pilot.press("enter", "tab", "enter")
     assert runner.requests == []
 
@@ -289,14 +289,14 @@ async def test_a_refusal_shows_the_remedy_and_the_value_can_be_changed():
         await pilot.press("2", "5", "enter", "tab", "enter")
         await until(pilot, lambda: runner.requests)
         runner.end(ExitStatus.REFUSED_BY_DAEMON, "The daemon kept 100 %", remedy="look at control.log")
-        await until(pilot, lambda: "✗ The daemon kept 100 %" in text(host, "outcome"))
+        await until(pilot, lambda: "✕ The daemon kept 100 %" in text(host, "outcome"))
         assert "look at control.log" in text_of(host)
         # Another daemon may be there by now: what was refused for it is tried again as it is shown then.
         host.screen.update_snapshot(newer := node())
         await pilot.press("tab", "enter")
         await until(pilot, lambda: runner.asked is newer)
         runner.end(ExitStatus.REFUSED_BY_DAEMON, "The daemon kept 100 %", remedy="look at control.log")
-        await until(pilot, lambda: "✗ The daemon kept 100 %" in text(host, "outcome"))
+        await until(pilot, lambda: "✕ The daemon kept 100 %" in text(host, "outcome"))
         host.screen.query_one(Input).focus()
         await pilot.press("5")
         assert text(host, "outcome") == ""
@@ -356,7 +356,7 @@ async def test_hostile_names_are_text(size):
     _runner, host = opened(PERCENTAGE, evil)
     async with host.run_test(size=size) as pilot:
         host.screen.query_one(Input).value = "[/bad]"
-        await until(pilot, lambda: "✗" in text(host, "problem"))
+        await until(pilot, lambda: "✕" in text(host, "problem"))
         shown = text_of(host)
         assert "\x1b" not in shown
         assert "\u202e" not in shown

@@ -70,6 +70,11 @@ NOW = 1_795_262_671.0
         ({"daemons": {}}, False, "ABSENT"),
         ({"daemons": {"/a": "ok"}, "read_at": NOW - 500}, False, "OLD"),
         ({"daemons": {"/a": "ok"}, "problems": (FleetProblem("warning", "pending"),)}, False, "WARNING"),
+        (
+            {"daemons": {"/a": "ok"}, "problems": (FleetProblem("warning", "w"), FleetProblem("error", "contexts"))},
+            False,
+            "ERROR",
+        ),
         ({"daemons": {"/a": "ok"}, "problems": (FleetProblem("info", "outdated"),)}, False, "ok"),
     ],
 )

@@ -529,7 +529,7 @@ def test_of_a_daemon_that_has_just_ended_nothing_is_advised_that_does_not_look_w
     place = Place(Path("/tmp/mps"), "running", daemon=ProcessKey(7, 1))
     for found, probe in ((place, Probe(2.0, Outcome.ABSENT, "No daemon.")), (None, None)):
         told = condition_of(found, probe, DaemonState(place.pipe_dir), {}, None, 0)
-        assert told.remedy == "start one: mpstui daemon start --pipe-dir /tmp/mps"
+        assert told.remedy == "Start one: mpstui daemon start --pipe-dir /tmp/mps"
 
 
 @pytest.mark.parametrize(("length", "state"), [(83, "absent"), (84, "unusable")])

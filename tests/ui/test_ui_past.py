@@ -22,7 +22,7 @@ from .fakes import FakeCollector, FakeRunner
 from .screen import make_app, push, text_of, until
 from .snapshots import NOW, one_daemon
 
-WHY = "this is a recording: nothing can be changed in it"
+WHY = "this is a recording: that works on a live daemon only"
 
 
 class Machine:

@@ -251,7 +251,7 @@ class ChangeForm(ActionDialog):
         elif untouched:
             lines.show(Content.styled("Nothing is sent before Apply.", "$text-muted"))
         elif self._problem is not None:
-            lines.show(marked("✗", self._problem, "$text-error"))
+            lines.show(marked("✕", self._problem, "$text-error"))
         else:
             lines.show()
         if found := self.query("#value"):

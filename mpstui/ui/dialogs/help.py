@@ -34,6 +34,7 @@ MARKS = (
     DetailRow("—", "not known; never zero"),
     DetailRow("≥", "before a sum: at least so much; of one client it is not known"),
     DetailRow("↑", "pinned: stays on top"),
+    DetailRow("?", "behind a limit, as in ctx 3/60?: nobody has measured that the device takes so many"),
 )
 SAFETY = (
     DetailRow(
@@ -295,7 +296,8 @@ class FleetHelp(HelpScreen):
                 DetailRow("HELD", "Somebody keeps a control session open. The daemon answers nobody else."),
                 DetailRow("STALE", "The files of a daemon that has ended."),
                 DetailRow("OLD", "The exporter answers, and NVML has not for two minutes."),
-                DetailRow("WARNING", "mpstui there shows a problem: D lists them."),
+                DetailRow("ERROR", "mpstui there shows an error: D lists the problems."),
+                DetailRow("WARNING", "mpstui there shows a problem, and no error: D lists them."),
                 DetailRow(
                     "NOT KNOWN",
                     "The host has not answered yet; or a daemon runs there, and whether it answers is not known.",

@@ -36,7 +36,7 @@ class DialogOutcome:
 
     def lines(self) -> list[Content]:
         """As the dialog shows it."""
-        mark, style = ("✓", "$text-success") if self.good else ("✗", "$text-error")
+        mark, style = ("✓", "$text-success") if self.good else ("✕", "$text-error")
         if self.waits:
             mark, style = "…", "$text-warning"
         lines = [marked(mark, self.message, f"{style} bold"), *(Content(f"  {plain(line)}") for line in self.details)]
@@ -201,14 +201,14 @@ class ProgressDialog(Dialog):
 
     def say_refused(self) -> None:
         """Enter in a field whose value is not taken: it leads nowhere, and says so."""
-        why = "The value is not taken: the line at ✗ says why."
-        if not self.query_one("#problem", Lines).text.startswith("✗"):
+        why = "The value is not taken: the line at ✕ says why."
+        if not self.query_one("#problem", Lines).text.startswith("✕"):
             why = "Nothing is typed yet."
         self.app.notify(f"{why} Nothing was done.", title=self.work_title, severity="warning", markup=False, timeout=4)
 
     def show_problem(self, problem: str | None) -> None:
         """Why it cannot be done as asked."""
-        self.query_one("#problem", Lines).show(*([marked("✗", problem, "$text-error")] if problem else []))
+        self.query_one("#problem", Lines).show(*([marked("✕", problem, "$text-error")] if problem else []))
 
 
 @runtime_checkable

@@ -23,7 +23,7 @@ TEXT_LIMIT = 4000
 """Characters of one text that are shown at most; longer than any line of a log of a real daemon."""
 _WIDTHS = 4
 """For how many a sheet keeps its lines: with and without a bar, and before a change of size."""
-MARK_STYLE = {"▲": "$text-warning", "✗": "$text-error", "✓": "$text-success", "✕": "$text-error", "·": "$text-muted"}
+MARK_STYLE = {"▲": "$text-warning", "✓": "$text-success", "✕": "$text-error", "·": "$text-muted"}
 
 
 def plain(text: str) -> str:

@@ -211,7 +211,7 @@ class OpenDialog(ProgressDialog):
         if not self.is_attached:
             return
         choices = [
-            Choice(e.name, e.name, e.profile.description if e.profile else "✗ cannot be read") for e in self._entries
+            Choice(e.name, e.name, e.profile.description if e.profile else "✕ cannot be read") for e in self._entries
         ]
         self.query_one("#which", Chooser).show(choices)
         self.show()
