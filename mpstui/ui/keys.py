@@ -15,6 +15,29 @@ from mpstui.ui.bars import KeyHint
 ACTION_PREFIX = "action."
 """Bindings of the registry's actions have this before the action's id as their own id."""
 
+_PLAN: Final = ("plan", "p", "Plan")
+_EVENTS: Final = ("events", "E", "Events")
+_LOAD: Final = ("load", "L", "Load")
+_STOPS: Final = (("daemons", "d", "Daemons"), _LOAD, ("partitions", "P", "Partitions"))
+_COPIES: Final = (("problems", "D", "Problems"), ("fault", "exclamation_mark", "What to do"))
+ON_OTHER_SCREENS: Final[Mapping[str, tuple[tuple[str, str, str], ...]]] = {
+    **dict.fromkeys("ACV", (_PLAN,)),
+    **dict.fromkeys("HOch", (_EVENTS,)),
+    **dict.fromkeys("JRX", (_LOAD,)),
+    "x": _STOPS,
+    "Y": _COPIES,
+}
+"""The letters of the keymap that do nothing on the overview, with the screens on which they do something, each with the
+id and key that lead there from the overview."""
+
+
+def where_it_works(keymap: Mapping[str, str], letter: str) -> str:
+    """``h is for Events (E)``; empty where the letter is nowhere for anything."""
+    screens = [
+        f"{title} ({shown_key(keymap, name, key_name(key))})" for name, key, title in ON_OTHER_SCREENS.get(letter, ())
+    ]
+    return f"{letter} is for {', '.join(screens)}" if screens else ""
+
 
 def action_binding(action: Operation) -> Binding:
     """The binding of an operation on the overview."""

@@ -36,6 +36,7 @@ from mpstui.ui.keys import (
     program_hints,
     shown_key,
     typing_hints,
+    where_it_works,
 )
 from mpstui.ui.layout import Needs, PanelHeights, plan, reserve, room_of
 from mpstui.ui.lines import Ground, LineWidget, fit
@@ -805,9 +806,14 @@ class Overview(WithPast, WithTrouble, Ground):
     # The filter.
 
     def on_key(self, event: events.Key) -> None:
-        """A key of the clients that does nothing in the panel with the focus says so, rather than nothing."""
+        """A key of the clients that does nothing in the panel with the focus says so, and so does a letter of another
+        screen, rather than nothing."""
         panel = self.focused
-        if not isinstance(panel, Panel) or panel is self.clients or event.key in self.active_bindings:
+        if not isinstance(panel, Panel) or event.key in self.active_bindings:
+            return
+        if says := where_it_works(self._keymap, event.key):
+            self.app.notify(says, title="Not on this screen", markup=False, timeout=4)
+        if panel is self.clients:
             return
         for binding in ClientsPanel.BINDINGS:
             assert isinstance(binding, Binding)  # noqa: S101

@@ -17,8 +17,11 @@ from mpstui.operations.operation import Operation
 from mpstui.operations.registry import ELSEWHERE, ON_OVERVIEW, OPERATIONS
 from mpstui.ui import keymap
 from mpstui.ui.keymap import LETTERS, places, resolve
-from mpstui.ui.keys import written
+from mpstui.ui.keys import ON_OTHER_SCREENS, written
 from mpstui.ui.overview import Overview
+
+from .screen import make_app
+from .snapshots import one_daemon
 
 PROJECT = Path(__file__).parents[2]
 
@@ -145,3 +148,20 @@ def test_what_calls_an_operation_comes_from_its_row(each: Operation) -> None:
             parser = next(a for a in parser._actions if isinstance(a, argparse._SubParsersAction)).choices[word]
         assert parser.get_default("verb") == each.verb.words
     assert each.key or each.verb is not None or each.no_verb
+
+
+async def test_a_letter_of_another_screen_says_on_the_overview_where_it_works(monkeypatch) -> None:
+    where = places()
+    here = {key for name in ("overview", "overview: devices") for keys in where[name].values() for key in keys}
+    assert set(LETTERS) - here == set(ON_OTHER_SCREENS), "each letter does something, or says where it does"
+    app = make_app(one_daemon())
+    async with app.run_test(size=(80, 24)) as pilot:
+        said: list[str] = []
+        monkeypatch.setattr(app, "notify", lambda text, **options: said.append(text))
+        for letter, screens in ON_OTHER_SCREENS.items():
+            said.clear()
+            await pilot.press(letter)
+            assert [text.startswith(f"{letter} is for ") for text in said] == [True], letter
+            for name, key, title in screens:
+                assert key in where["overview"][name], (name, key)
+                assert f"{title} ({'!' if key == 'exclamation_mark' else key})" in said[0]

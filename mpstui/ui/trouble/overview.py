@@ -68,11 +68,12 @@ class WithTrouble(StyledScreen):
 
         clients = daemon is not None and any(True for _ in daemon.clients())
         waiting = bool(snapshot.outside) or (daemon is not None and bool(daemon.pending or daemon.lost))
+        who = "Waiting" if daemon is not None and daemon.pending else "Not served"
         faults = [server.fault for server in daemon.servers if server.fault] if daemon is not None else []
         what = "What to do" if any(fault.confirmed for fault in faults) else "Fault?"
         return [
             *([KeyHint(key("fault", "!"), what, "trouble('fault')", 9)] if faults else []),
-            *([KeyHint(key("users", "W"), "Waiting", "trouble('users')", 7)] if waiting else []),
+            *([KeyHint(key("users", "W"), who, "trouble('users')", 7)] if waiting else []),
             KeyHint(key("blast", "b"), "Blast radius", "trouble('blast')", 3, unless(clients, "there is no client")),
             KeyHint(key("events", "E"), "Events", "trouble('events')", 2),
             KeyHint(key("activity", "a"), "Activity", "trouble('activity')", 2),
