@@ -570,7 +570,7 @@ def test_of_many_parts_that_are_cut_off_a_few_are_looked_through(tmp_path, monke
         (member(state(), event(time=1e300)), "a number is needed"),
         (member(state(), b'{"t": 1e9, "r": "kept", "v": {}}'), "no known kind"),
         (member(state(), b'{"t": NaN, "r": "snapshot", "v": {}}'), "no JSON"),
-        (member(state(), event(kind="server_starting")), "does not fit"),
+        (member(state(), event(kind="server_starting")), "cannot be read"),
         (member(state(), event(nonsense=1)), "an? .*Event is needed"),
         (member(state(), event(pipe_dir="/tmp/\x1b]0;x")), "a path that can be shown"),
         (member(state(watched={"/tmp/\u202e": {}})), "a path|Watched"),
