@@ -776,8 +776,8 @@ def discover(
         places.append(_place(pipe_dir, wanted, daemons, daemons if asked else ()))
     if not asked:
         # Root's and one's own come first: the first one is what is looked at.
-        places.sort(key=lambda place: (place.speaker.uid if place.state == "running" else place.uid) not in _mine())
-        sure = [place for place in places if place.state == "running" and place.speaker.uid in _mine()]
+        places.sort(key=lambda place: (_speaks(place) if place.state == "running" else place.uid) not in _mine())
+        sure = [place for place in places if place.state == "running" and _speaks(place) in _mine()]
         sure = sure[:_DAEMONS_LIMIT]
         others = [place for place in places if place.state != "absent" and place not in sure]
         # Where others led a name to a daemon's directory while one looked, that daemon has its own place.
@@ -787,6 +787,11 @@ def discover(
         places = [place for place in places if place in sure or place in others]
         places = places or [_place(DEFAULT_PIPE_DIR, log_dirs[0] if log_dirs else None, daemons)]
     return tuple(places)
+
+
+def _speaks(place: Place) -> int | None:
+    """For whom the daemon speaks; of one that is cut off whose it is, which is no less root's for that."""
+    return place.uid if place.usurped(os.geteuid()) else place.speaker.uid
 
 
 def _discovered(daemons: Sequence[DaemonProcess], well_known: Iterable[str]) -> list[Path]:

@@ -365,3 +365,19 @@ def test_roots_and_ones_own_are_looked_at_before_those_of_others(monkeypatch: py
     assert [place.pipe_dir.name for place in discover(env={})] == [
         "roots", "left", "mine", "others", "left-by-others", "of-one",
     ]  # fmt: skip
+
+
+def test_other_users_daemons_crowd_out_none_of_roots_that_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One whose sockets somebody else has taken was among the others, of whom some are left out."""
+    names = [Path(f"/p{number}") for number in range(40)]
+    taken = Speaker(2001, "a daemon of mallory's", sockets=(2001, 2001))
+
+    def place(pipe_dir: Path, *_: object) -> Place:
+        number = int(pipe_dir.name[1:])
+        uid, speaker = (0, taken) if number == 39 else (2001, ALICES)
+        return Place(pipe_dir, "running", daemon=ProcessKey(500 + number, 1), uid=uid, speaker=speaker)
+
+    says(monkeypatch, running_daemons=(), _discovered=names, _place=place, _mine=frozenset((0,)))
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    found = discover(env={})
+    assert (found[0].pipe_dir, len(found)) == (names[39], 1 + 31)
