@@ -767,6 +767,7 @@ class Overview(WithPast, WithTrouble, Ground):
             "user": [("everybody", "all clients"), *users],
             "filter": (),
             "find": (),
+            "time": (),
             "save": (),
         }
 
@@ -788,9 +789,11 @@ class Overview(WithPast, WithTrouble, Ground):
             self._keep_filter()
         elif name == "find":
             clients.find(word)
+        elif name == "time":
+            self._host.travel("jump", word)
         elif name == "save":
             self._host.save_past(word)
-        if name != "save":
+        if name not in {"save", "time"}:
             self._to_clients()
         self._show_keys()
 

@@ -103,3 +103,30 @@ async def test_the_dialogs_ask_and_a_daemon_is_shown() -> None:
         await until(pilot, lambda: "show this daemon" in text_of(app))
         await pilot.press("enter")
         await until(pilot, lambda: app.overview.daemon.pipe_dir == OTHER_PIPE)
+
+
+def test_what_is_typed_stays_as_it_is_typed_and_whom_it_is_for_is_said() -> None:
+    first = next(each for each in meant("SET Memory 10G gpu1 Server") if each.operation)
+    assert (first.value, first.device, first.server) == ("10G", GPU1, server().key)
+    assert first.help.startswith("10G · GPU 1 · server "), first.help
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong", "says"),
+    [("terminate alice", "alice", "2007"), ("set memory 10G 9", "9", "gpu1"), ("set threads 25 9999", "9999", "1402")],
+)
+def test_a_word_that_is_not_understood_is_answered_with_one_that_would_be(text: str, wrong: str, says: str) -> None:
+    told = [each.help for each in meant(text) if f"“{wrong}”" in each.help]
+    assert len(told) == 1
+    assert says in told[0].partition("Understood here: ")[2]
+
+
+async def test_a_time_can_be_gone_to_by_name(monkeypatch) -> None:
+    app = make_app(rich())
+    async with app.run_test(size=(80, 24)) as pilot:
+        went: list[object] = []
+        monkeypatch.setattr(app, "travel", lambda how, *values, **rest: went.append((how, *values)))
+        found = next(each for each in views("time 1m", app.overview.views()) if each.view)
+        app.overview.show_view(*found.view)
+        await pilot.pause()
+        assert went == [("jump", "1m")]

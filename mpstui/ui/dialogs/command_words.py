@@ -48,14 +48,15 @@ def commands(
     text: str, operations: Sequence[Operation], snapshot: Snapshot | None, daemon: Daemon | None
 ) -> Iterator[Typed]:
     """What the text may mean, the exact meaning first."""
-    text = text.lstrip().lower()
+    typed = text.lstrip()
+    text = typed.lower()
     yield from _daemons(text, snapshot)
     begun = [n for operation in operations for n in names(operation) if text == n or text.startswith(n + " ")]
     longest = max(begun, key=len, default="")  # "terminate kill 4711" is no terminate
     for operation in operations:
         name = next((n for n in names(operation) if n in begun), None)
         if name is not None and name == longest:
-            yield from _arguments(name, text[len(name) :], operation, daemon)
+            yield from _arguments(name, typed[len(name) :], operation, daemon)
         elif found := next((n for n in names(operation) if n.startswith(text)), None):
             if not operation.arguments:
                 yield Typed(found, operation.help, operation)
@@ -69,6 +70,7 @@ VIEWS: Final = {
     "user": "show only one user's clients: user alice",
     "filter": "show only the clients that match: filter gpu:0 !user:bob",
     "find": "go to the next client that matches: find train",
+    "time": "show the past at this time: time 02:10, time 10m for 10 minutes before the end",
     "save": "write what is kept of the past, the last hour at most, into a new file, for mpstui replay",
 }
 """The commands that change what is shown, and nothing on the node."""
@@ -123,7 +125,8 @@ def _arguments(name: str, rest: str, operation: Operation, daemon: Daemon | None
     clients = {str(client.pid): client for client in (daemon.clients() if daemon else ())}
     made = Typed(" ".join([name, *words]), operation.help, operation)
     wrong = ""
-    for word in words:
+    for written in words:
+        word = written.lower()
         if "clients" in kinds and word in clients:
             made = made._replace(clients=(*made.clients, clients[word].key))
         elif word in servers and kinds & {"scope", "server"}:
@@ -137,28 +140,31 @@ def _arguments(name: str, rest: str, operation: Operation, daemon: Daemon | None
         elif word.startswith("gpu") and "device" in kinds and daemon and daemon.own_numbers and is_own_number(word[3:]):
             made = made._replace(device=word[3:])
         elif kinds & {"value", "choice"} and not made.value:
-            made = made._replace(value=word)
+            made = made._replace(value=written)
         else:
-            wrong = wrong or word
+            wrong = wrong or written
     made = made._replace(clients=tuple(dict.fromkeys(made.clients)))
     told = made.clients or made.value or made.server or operation.finds_clients or not kinds - {"owner", "force"}
     if told and not wrong:
         yield made._replace(help=_says(made, daemon))
     choices = [] if made.value else [pair for argument in operation.arguments for pair in argument.choices]
     completed = False
-    for word, about in (*choices, *_next(kinds, made, servers, clients, daemon)):
-        if word.startswith(open_word) and word != open_word and word not in before:
+    after = [*choices, *_next(kinds, made, servers, clients, daemon)]
+    for word, about in after:
+        if word.startswith(open_word.lower()) and word != open_word and word not in before:
             completed = True
             yield Typed(" ".join([name, *before, word]) + " ", about)
     if not ((wrong == open_word and completed) or (not wrong and (told or completed))):
-        yield _unread(name, words, wrong, operation)
+        yield _unread(name, words, wrong, operation, [word for word, _ in after])
 
 
-def _unread(name: str, words: Sequence[str], wrong: str, operation: Operation) -> Typed:
-    """Of a command that is not whole: which word is none of it, or what has to come."""
+def _unread(name: str, words: Sequence[str], wrong: str, operation: Operation, after: Sequence[str]) -> Typed:
+    """Of a command that is not whole: which word is none of it, and which would be, or what has to come."""
     if wrong:
         what = "no client or server of this daemon" if wrong.isdigit() else "not understood here"
-        return Typed(" ".join([name, *words]), f"“{wrong}” is {what}")
+        more = " …" if len(after) > _NAMED else ""
+        known = f". Understood here: {', '.join(after[:_NAMED])}{more}" if after else ": nothing more may follow"
+        return Typed(" ".join([name, *words]), f"“{wrong}” is {what}{known}")
     needed = [f"{argument.label.lower()}, {argument.hint or argument.help}" for argument in operation.arguments]
     return Typed(f"{name} ", f"{operation.help}. Type more: {'; '.join(needed)}")
 
@@ -167,7 +173,9 @@ def _says(made: Typed, daemon: Daemon | None) -> str:
     """Whom it is for, as the dialog will say it again."""
     found = [client_line(c) for key in made.clients if daemon and (c := daemon.find_client(key)) is not None]
     where = f"server {made.server.pid}" if made.server else ""
-    parts = [", ".join(found), made.value, where, "asks before anything is done"]
+    ordinals = daemon.ordinals if daemon else {}
+    device = next((f"GPU {n}" for n, uuid in ordinals.items() if uuid == made.device), f"GPU {made.device}")
+    parts = [", ".join(found), made.value, device if made.device else "", where, "asks before anything is done"]
     return " · ".join(part for part in parts if part)
 
 
