@@ -75,10 +75,17 @@ class Header(LineWidget):
             right = {
                 "directory": ((f"  {_shorten(path_text(daemon.pipe_dir), max(12, width // 4))}", "label"),),
                 "health": ((f" {word}", style),),
+                "errors": _errors(snapshot) if word.endswith(" ok") else (),
                 "counts": ((counts if known else "", "text"),),
                 **right,
             }
         return [_arrange(left, [*facts, host, ()], right, width)]
+
+
+def _errors(snapshot: Snapshot) -> Line:
+    """How many errors there are beside a daemon that answers: ``ok`` is said of that alone."""
+    many = sum(problem.severity == "error" for problem in snapshot.problems)
+    return ((f" ✕ {plural(many, 'error')}", "bad"),) if many else ()
 
 
 def _health(daemon: Daemon, past: Past | None) -> tuple[str, str]:

@@ -15,6 +15,7 @@ from textual.widgets import Static
 
 from mpstui.core.model import Condition, Event, Health, Problem, ProcessKey, Snapshot, StartFailures
 from mpstui.ui.app import NewSnapshot
+from mpstui.ui.bars import Header
 from mpstui.ui.lines import StyledScreen
 from mpstui.ui.theme import contrast
 
@@ -490,3 +491,17 @@ async def test_what_does_nothing_now_is_in_brackets_and_where_the_keys_go_is_a_s
         assert "▸  2000" in text_of(app)
         await pilot.press("1")
         assert "▹  2000" in text_of(app)
+
+
+@pytest.mark.parametrize("width", [40, 80, 120, 200])
+def test_a_header_that_is_ok_counts_the_errors_that_are_in_problems(width: int) -> None:
+    """All contexts were in use: ✕ among the problems, and ● ok above them."""
+    snapshot = one_daemon()
+    bad = Problem("error", "contexts", "", "GPU 0: 48 of 48 contexts are in use", "")
+    for problems, said in (((), ""), ((bad,), "● ok ✕ 1 error"), ((bad, bad), "● ok ✕ 2 errors")):
+        header = Header(read_only=False)
+        header._snapshot, header._daemon = replace(snapshot, problems=problems), snapshot.daemons[0]
+        (line,) = header.lines(width, 1)
+        text = "".join(part for part, _ in line)
+        assert said in text
+        assert ("✕" in text) is bool(said)
