@@ -37,6 +37,7 @@ from mpstui.fleet import (
 )
 from mpstui.ui.bars import KeyHint, unless
 from mpstui.ui.box import Para, wrapped
+from mpstui.ui.filter import Filter
 from mpstui.ui.layout import room_of
 from mpstui.ui.lines import Line, LineWidget, justify
 from mpstui.ui.panel import Panel
@@ -133,6 +134,10 @@ class NodesPanel(TablePanel[FleetNode]):
 
     def text_of(self, row: FleetNode) -> str:
         return words_in(row)
+
+    def _passing(self, rows: Sequence[FleetNode]) -> Sequence[FleetNode]:
+        wanted = Filter(NODE, self.wanted)
+        return [row for row in rows if wanted.matches(row, self.view, self.text_of(row))]
 
     @property
     def below(self) -> Line:
@@ -280,6 +285,11 @@ class NodesScreen(FleetScreen):
     @property
     def node(self) -> FleetNode | None:
         return self.panel.cursor_row
+
+    @property
+    def filter_trouble(self) -> str:
+        """A name that has a colon in it is no field, and finds its node."""
+        return Filter(NODE, self.filter.value).complaint() if self.panel.hides_all else ""
 
     def fill(self, nodes: Sequence[FleetNode]) -> None:
         self.panel.asked = bool(nodes) or self.fleet.looked is not None

@@ -389,3 +389,18 @@ async def test_a_long_name_leaves_the_reason_its_room_and_a_terminal_that_grows_
         row = next(line for line in on_screen(fleet).splitlines() if "FAULT" in line and why[:9] in line)
         assert name in row
         assert why[:40] in row
+
+
+async def test_the_filter_of_the_nodes_takes_their_fields_and_names_one_that_is_none() -> None:
+    fleet = app(Source([FleetNode("n1", "FAULT"), FleetNode("fault-lab", "ok")]))
+    async with fleet.run_test(size=(80, 24)) as pilot:
+        await fleet.workers.wait_for_complete()
+        await pilot.press("slash", *"state:f")
+        await pilot.pause()
+        assert [row.name for row in fleet.list.panel.rows] == ["n1"]
+        await pilot.press(*["backspace"] * 7, *"!name=n1")
+        await pilot.pause()
+        assert [row.name for row in fleet.list.panel.rows] == ["fault-lab"]
+        await pilot.press(*["backspace"] * 8, *"bad:x", "enter")
+        await pilot.pause()
+        assert any("no field “bad”" in each.message for each in fleet._notifications)

@@ -283,7 +283,10 @@ class FleetHelp(HelpScreen):
             "This screen",
             (
                 DetailRow("", "Nothing is changed from here: set limits and end clients on the node itself."),
-                DetailRow("", "A filter has words of a node's name, state, reason or problems; !word for without."),
+                DetailRow(
+                    "",
+                    "A filter has words of a node's name, state, reason or problems; also state:fault, !word.",
+                ),
             ),
         ),
         (
