@@ -201,16 +201,32 @@ def connections(pipe_dir: Path) -> frozenset[int] | None:
     return frozenset(found)
 
 
-def listening_at(path: Path | None) -> frozenset[int]:
+def listening_at(path: Path) -> frozenset[int]:
     """Inodes of the sockets of this network namespace that listen at this file, whatever its name was when they were
-    bound to it, or at any; empty also where the kernel's list cannot be had."""
-    try:
-        file = None if path is None else _vfs(os.lstat(path))
-        listening = [(inode, attributes.get(_VFS, b"")) for inode, attributes in _unix_sockets(_LISTENING)]
-        listening = [(inode, vfs) for inode, vfs in listening if len(vfs) == 8]
-        return frozenset(inode for inode, vfs in listening if file is None or struct.unpack("=II", vfs) == file)
-    except (OSError, ValueError, struct.error):
-        return frozenset()
+    bound to it; empty also where the kernel's list cannot be had, or has other numbers: of an overlay whose layers are
+    on several file systems a file has another device there than for who looks."""
+    with contextlib.suppress(OSError, ValueError):
+        file = _vfs(os.lstat(path))
+        return frozenset(inode for inode, at in _listening() if at == file)
+    return frozenset()
+
+
+def listening_beside(path: Path | None) -> frozenset[int]:
+    """The same at any file of that one's file system, by the list's numbers; None: at any. Without one of a process's
+    own among them the list tells nothing of where it listens there."""
+    with contextlib.suppress(OSError, ValueError):
+        device = None if path is None else _vfs(os.lstat(path))[1]
+        return frozenset(inode for inode, (_, on) in _listening() if device in {None, on})
+    return frozenset()
+
+
+def _listening() -> Iterator[tuple[int, tuple[int, int]]]:
+    """Each listening socket with the file it is at; raises OSError."""
+    for inode, attributes in _unix_sockets(_LISTENING):
+        vfs = attributes.get(_VFS, b"")
+        if len(vfs) == 8:
+            file, device = struct.unpack("=II", vfs)
+            yield inode, (file, device)
 
 
 def _vfs(found: os.stat_result) -> tuple[int, int]:

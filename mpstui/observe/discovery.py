@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from mpstui.control.commandline import PROGRAM, SOCKETS, Protocol, parse_command_line
-from mpstui.control.holder import listening_at, sockets_of
+from mpstui.control.holder import listening_at, listening_beside, sockets_of
 from mpstui.core.late import pattern
 from mpstui.core.model import DEVICES_VARIABLE, EMPTY, LIMIT_VARIABLES, ProcessKey
 from mpstui.core.text import owner, path_text, printable, unprintable
@@ -930,7 +930,7 @@ def is_starting(pipe_dir: Path, daemon: ProcessKey, started: float | None, now: 
     if started is None or abs(now - started) > STARTS_WITHIN:  # the clock may have been set
         return False
     return not any(os.path.lexists(pipe_dir / name) for name in SOCKETS) and not (
-        (sockets_of(daemon.pid) or frozenset()) & listening_at(None)
+        (sockets_of(daemon.pid) or frozenset()) & listening_beside(None)
     )
 
 
@@ -943,7 +943,7 @@ def _is_reached(path: Path, daemon: ProcessKey, uid: int | None) -> bool | None:
     if not stat.S_ISSOCK(found.st_mode) or found.st_uid != uid:
         return False
     own, there = sockets_of(daemon.pid), listening_at(path)
-    if not own or process_key(daemon.pid) != daemon or not (there or own & listening_at(None)):
+    if not own or process_key(daemon.pid) != daemon or not (there or own & listening_beside(path)):
         return None
     # Everybody may write to this one alone (fact 42): else it is the daemon's other one.
     return None if there & own and not found.st_mode & stat.S_IWOTH else bool(there & own)
@@ -969,7 +969,7 @@ def _anothers_socket(pipe_dir: Path, daemon: ProcessKey) -> str | None:
             continue
         if there:
             return f"its socket {name} is another process's"
-        if (pipe_dir / name).is_socket() and own & listening_at(None):  # else the list tells nothing
+        if (pipe_dir / name).is_socket() and own & listening_beside(pipe_dir / name):  # else the list tells nothing
             return f"nobody listens at its socket {name}"
     return None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import socket
 import stat
 import struct
 import time
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from mpstui.control import holder
 from mpstui.core.model import ProcessKey
 from mpstui.core.trust import ANYBODY, Speaker
 from mpstui.observe import discovery
@@ -30,7 +32,7 @@ from mpstui.observe.discovery import (
     pids_are_ours,
     steady_speaker,
 )
-from mpstui.system.procfs import Stat
+from mpstui.system.procfs import Stat, process_key
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give files to others")
 ROOTS, ALICES = Speaker(0, "root's daemon"), Speaker(2001, "a daemon of alice's")
@@ -242,8 +244,8 @@ def test_whose_socket_it_is_tells_who_listens_there(
 
 
 def test_a_daemon_that_has_no_number_here_is_one_of_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    for holder, found in ((0, ProcessKey(0)), (None, None), (os.getpid(), discovery.process_key(os.getpid()))):
-        says(monkeypatch, lock_holder=holder)
+    for lock, found in ((0, ProcessKey(0)), (None, None), (os.getpid(), discovery.process_key(os.getpid()))):
+        says(monkeypatch, lock_holder=lock)
         assert discovery._unseen_daemon(P, None) == found
 
 
@@ -381,3 +383,37 @@ def test_other_users_daemons_crowd_out_none_of_roots_that_is_cut_off(monkeypatch
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     found = discover(env={})
     assert (found[0].pipe_dir, len(found)) == (names[39], 1 + 31)
+
+
+@pytest.mark.parametrize("other", [False, True])
+def test_where_the_kernels_list_has_other_numbers_nobody_is_said_not_to_listen(
+    monkeypatch: pytest.MonkeyPatch, room: Path, other: bool
+) -> None:
+    """A file of an overlay whose layers are on several file systems has another device in the list than for who looks:
+    as in many containers, where an honest daemon was called cut off."""
+    dead = room / "dead"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as one, socket.socket(socket.AF_UNIX) as two:
+        for listener, name in zip((one, two), discovery.SOCKETS, strict=True):
+            listener.bind(str(room / name))
+            listener.listen()
+        (room / "control").chmod(0o666)
+        with socket.socket(socket.AF_UNIX) as nobodys:
+            nobodys.bind(str(dead))
+        mine = process_key(os.getpid())
+        assert mine is not None
+        assert (
+            discovery._anothers_socket(room, mine),
+            discovery._is_reached(room / "control", mine, os.geteuid()),
+        ) == (
+            None,
+            True,
+        )
+        if other:
+            real = holder._vfs
+            monkeypatch.setattr(holder, "_vfs", lambda found: (real(found)[0], real(found)[1] + 1))
+        else:
+            for name in discovery.SOCKETS:
+                dead.replace(room / name) if dead.exists() else None
+        said = discovery._anothers_socket(room, mine)
+        reached = discovery._is_reached(room / "control", mine, os.geteuid())
+        assert (said, reached) == ((None, None) if other else ("nobody listens at its socket control", False))
