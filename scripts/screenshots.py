@@ -340,8 +340,8 @@ PLACES = (
     Place("load-fault", LOAD_FAULT),
     Place("read-only", (View("read-only"), View("read-only-refused", ("K",))), command=("--read-only",)),
     Place("replay", REPLAY, None, ("replay", str(ROOT / "docs" / "recordings" / "fault.mps"), "--speed", "0")),
-    Place("fleet", FLEET, None, ("fleet",), ready="nodes"),
-    Place("fleet-prometheus", FLEET_PROMETHEUS, None, ("fleet",), ready="nodes"),
+    Place("fleet", FLEET, None, ("fleet",), ready="Nodes"),
+    Place("fleet-prometheus", FLEET_PROMETHEUS, None, ("fleet",), ready="Nodes"),
     Place("logs", LOGS, None, ready="LOGS"),
     Place("tour", (FOURTH, *FIFTH_ON), None, ("tour", "partitioning", "--demo"), ready="F8"),
     *(
