@@ -111,7 +111,7 @@ def unasked(detail: str, moment: Moment) -> Condition:
 
 def starting() -> Condition:
     """It runs since a moment ago, and nobody can come to it yet."""
-    return _condition("starting", "it has no socket yet", None)
+    return _condition("starting", "it does not have its sockets yet", None)
 
 
 def untold(detail: str) -> Condition:

@@ -68,7 +68,7 @@ def _of_place(place: Place) -> Health:
     if stat is not None and stat.state in "Tt":
         return Health(NO_ANSWER, f"{shown}: daemon {pid} is stopped, by a signal or by a debugger")
     if place.starting:
-        return Health(NO_ANSWER, f"{shown}: daemon {pid} is starting: it has no socket yet")
+        return Health(NO_ANSWER, f"{shown}: daemon {pid} is starting: it does not have its sockets yet")
     if not place.usurped(os.geteuid()):
         place = place._replace(speaker=watched_speaker(place))
     if place.usurped(os.geteuid()):

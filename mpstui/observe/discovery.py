@@ -469,6 +469,8 @@ def not_usurped(pipe_dir: Path, folder: int, pid: int) -> str | None:
     name, daemon = path_text(pipe_dir), daemon_process(pid)
     if daemon is None or daemon.pipe_id != _id(os.fstat(folder)) or not _has_its_own_name(daemon):
         return f"process {pid} is not seen to be the daemon of {name} by a name that nobody else leads elsewhere"
+    if is_starting(pipe_dir, daemon.key, daemon.start_time, time.time(), _names_of(daemon.protocol)):
+        return f"the daemon of {name} was started a moment ago, and does not have its sockets yet"
     speaker = _speaker_of(pipe_dir, folder)
     if speaker.steered:
         return f"others have the way to {name}, or lead it elsewhere"
@@ -912,7 +914,7 @@ def _place(
     speaker = find_speaker(pipe_dir)
     found = _found(pipe_dir, wanted_log_dir, daemons, others)
     daemon = found.daemon if found.state == "running" else None
-    if daemon is not None and is_starting(pipe_dir, daemon, found.start_time, time.time()):
+    if daemon is not None and is_starting(pipe_dir, daemon, found.start_time, time.time(), _names_of(found.protocol)):
         found = found._replace(starting=True)
     elif daemon is not None:
         speaker = _cut_off(pipe_dir, found.protocol, daemon, speaker)
@@ -924,14 +926,21 @@ def _place(
     return found._replace(speaker=speaker, pids_are_ours=pids_are_ours(pipe_dir, speaker, daemons))
 
 
-def is_starting(pipe_dir: Path, daemon: ProcessKey, started: float | None, now: float) -> bool:
-    """Whether a daemon of that start time has no socket yet: nothing is in the place of one, and it listens nowhere, as
-    one does whose sockets somebody has moved away."""
+def is_starting(
+    pipe_dir: Path, daemon: ProcessKey, started: float | None, now: float, names: Sequence[str] = SOCKETS
+) -> bool:
+    """Whether a daemon of that start time does not have all of its sockets yet: nothing but sockets is in the place of
+    some, and it listens nowhere else, as one does whose sockets somebody has moved away."""
     if started is None or abs(now - started) > STARTS_WITHIN:  # the clock may have been set
         return False
-    return not any(os.path.lexists(pipe_dir / name) for name in SOCKETS) and not (
-        (sockets_of(daemon.pid) or frozenset()) & listening_beside(None)
-    )
+    there = []
+    for name in names:
+        with suppress(OSError, ValueError):
+            there.append(os.lstat(pipe_dir / name).st_mode)
+    if len(there) == len(names) or not all(map(stat.S_ISSOCK, there)):
+        return False
+    own = sockets_of(daemon.pid) or frozenset()
+    return len(own & listening_beside(None)) <= sum(bool(own & listening_at(pipe_dir / name)) for name in names)
 
 
 def _is_reached(path: Path, daemon: ProcessKey, uid: int | None) -> bool | None:
@@ -940,6 +949,8 @@ def _is_reached(path: Path, daemon: ProcessKey, uid: int | None) -> bool | None:
         found = os.lstat(path)
     except (OSError, ValueError):
         return False
+    if stat.S_ISLNK(found.st_mode):
+        return None  # whoever connects follows it, to the daemon's own socket maybe
     if not stat.S_ISSOCK(found.st_mode) or found.st_uid != uid:
         return False
     own, there = sockets_of(daemon.pid), listening_at(path)
@@ -969,16 +980,29 @@ def _anothers_socket(pipe_dir: Path, daemon: ProcessKey) -> str | None:
             continue
         if there:
             return f"its socket {name} is another process's"
-        if (pipe_dir / name).is_socket() and own & listening_beside(pipe_dir / name):  # else the list tells nothing
+        if _is_socket(pipe_dir / name) and own & listening_beside(pipe_dir / name):  # else the list tells nothing
             return f"nobody listens at its socket {name}"
     return None
+
+
+def _names_of(protocol: Protocol | None) -> Sequence[str]:
+    """The sockets that a daemon has; of protocol 3 one is known."""
+    return SOCKETS[: 2 if protocol == "legacy" else 1]
+
+
+def _is_socket(path: Path) -> bool:
+    """Of the name itself, not of what a link leads to."""
+    try:
+        return stat.S_ISSOCK(os.lstat(path).st_mode)
+    except (OSError, ValueError):
+        return False
 
 
 def _without_socket(pipe_dir: Path, protocol: Protocol | None, speaker: Speaker) -> Speaker:
     """The same, of a daemon that runs, where one of its sockets is not there: CUDA programs come to ``control``, and
     root's commands to the privileged one (facts 59, 60). Each driver from 470 to 580 has both; of protocol 3 one is
     known."""
-    if (why := _not_there(pipe_dir, SOCKETS[: 2 if protocol == "legacy" else 1])) is None:
+    if (why := _not_there(pipe_dir, _names_of(protocol))) is None:
         return speaker
     found = speaker._replace(why=why, sockets=(*speaker.sockets, ANYBODY))
     if speaker.uid is not None or speaker.by is not None:

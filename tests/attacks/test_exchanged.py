@@ -331,7 +331,7 @@ def test_a_daemon_that_has_no_socket_yet_is_starting(
     health = probe((pipe_dir,))
     assert (health.status, health.reason) == (
         NO_ANSWER,
-        f"{pipe_dir}: daemon {daemon.pid} is starting: it has no socket yet",
+        f"{pipe_dir}: daemon {daemon.pid} is starting: it does not have its sockets yet",
     )
     node = NodeState(euid=0)
     node.set_places([place])

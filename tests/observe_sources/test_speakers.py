@@ -417,3 +417,23 @@ def test_where_the_kernels_list_has_other_numbers_nobody_is_said_not_to_listen(
         said = discovery._anothers_socket(room, mine)
         reached = discovery._is_reached(room / "control", mine, os.geteuid())
         assert (said, reached) == ((None, None) if other else ("nobody listens at its socket control", False))
+
+
+def test_between_its_two_sockets_a_daemon_is_starting_and_a_link_to_its_own_may_be_followed(
+    monkeypatch: pytest.MonkeyPatch, room: Path
+) -> None:
+    mine = process_key(os.getpid())
+    assert mine is not None
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as one, socket.socket(socket.AF_UNIX) as two:
+        own = frozenset(os.fstat(each.fileno()).st_ino for each in (one, two))
+        says(monkeypatch, sockets_of=own)
+        one.bind(str(room / "control_privileged"))
+        one.listen()
+        assert discovery.is_starting(room, mine, 1000.0, 1001.0)
+        two.bind(str(room / "moved"))
+        two.listen()
+        assert not discovery.is_starting(room, mine, 1000.0, 1001.0), "its control was taken away"
+        (room / "control").symlink_to("moved")
+        assert discovery._is_reached(room / "control", mine, os.geteuid()) is None
+        assert discovery._anothers_socket(room, mine) is None
+        assert discovery._not_there(room, discovery.SOCKETS) == "its socket control is not there"
