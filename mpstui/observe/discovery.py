@@ -271,11 +271,12 @@ SETTLED: Final = 0.1
 the kernel writes times of files down to its clock's ticks, of 1 to 10 ms."""
 _TRIES: Final = 20
 _PAUSE: Final = 0.05
-_NOT_LOOKED_AT: Final = "its sockets cannot be looked at"
+"""Seconds; a directory that was changed just now is looked at again, so that the next change is seen."""
+_RECENT: Final = 60.0
+"""Seconds since the last change in a directory, in which somebody may be exchanging its sockets again and again."""
 STARTS_WITHIN: Final = 5.0
 """Seconds until a daemon has its sockets; it took 13 ms on an H100 node."""
-_RECENT: Final = 60.0
-"""Seconds; a directory that was changed just now is looked at again, so that the next change is seen."""
+_NOT_LOOKED_AT: Final = "its sockets cannot be looked at"
 
 
 def find_speaker(pipe_dir: Path) -> Speaker:
@@ -701,7 +702,7 @@ class Place(NamedTuple):
     foreground: bool = False
     """The daemon's log is its standard output."""
     starting: bool = False
-    """The daemon was started just now, and has no socket yet."""
+    """The daemon was started just now, and does not have all of its sockets yet."""
     within: Path | None = None
     """The directory of the running daemon of protocol 3 that has this one for a server or a namespace of its."""
 
