@@ -43,11 +43,11 @@ from mpstui.system.trusted import (
     NotTrustedError,
     Owners,
     UnreadableLogError,
-    _judge,
-    _judge_mounts,
-    _makers,
     is_believed,
+    judge_entry,
+    judge_mounts,
     judge_own,
+    makers_of,
     open_log,
     owners_of,
     walk,
@@ -399,15 +399,15 @@ def _open_to_others(pipe_dir: Path, owners: Collection[int], folder: int | None 
             walk(place, held, owners, False)
         if not place.is_symlink():
             break
-        if not _makers(place, os.lstat(place), owners) <= {*owners}:
+        if not makers_of(place, os.lstat(place), owners) <= {*owners}:
             raise NotTrustedError(f"{path_text(place)} is a link of somebody else's", "owner")
         place = Path(os.path.join(place.parent, os.readlink(place)))
     fd = os.open(place, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         if folder is not None and not os.path.sameopenfile(fd, folder):
             raise NotTrustedError(f"{path_text(pipe_dir)} led to another directory just now", "steered")
-        _judge_mounts(place, (fd,), owners)
-        _judge(place, fd, os.fstat(fd), owners)
+        judge_mounts(place, (fd,), owners)
+        judge_entry(place, fd, os.fstat(fd), owners)
     except NotTrustedError as error:
         if error.fault != "writable":
             raise

@@ -68,12 +68,12 @@ def open_trusted(path: Path, flags: int, owners: Collection[int], *, make: bool 
         fd = _open(path, flags, way[-1])
         try:
             found = _regular(path, fd)
-            _judge(path, fd, found, owners)
+            judge_entry(path, fd, found, owners)
             if found.st_nlink != 1:
                 raise NotTrustedError(f"{path_text(path)} has {found.st_nlink} names (hard links)", "hard_links")
             if steered and found.st_uid not in steered:
                 raise _led_elsewhere(path, steered, found.st_uid)
-            _judge_mounts(path, (*way, fd), owners)
+            judge_mounts(path, (*way, fd), owners)
         except BaseException:
             os.close(fd)
             raise
@@ -93,7 +93,7 @@ def judge_own(path: Path, owners: Collection[int]) -> None:
     sticky; the way is judged as far as there is one. OSError where it is not there."""
     with ExitStack() as held:
         way, _ = walk(path / "-", held, owners, False)
-        _judge_mounts(path, way, owners)
+        judge_mounts(path, way, owners)
         mode = stat.S_IMODE(os.fstat(way[-1]).st_mode)
         if mode & stat.S_ISVTX and mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise NotTrustedError(f"others may write to {path_text(path)} (mode {mode:04o})", "writable", "others")
@@ -124,7 +124,7 @@ def judge_open(path: Path, fd: int, owners: Collection[int]) -> None:
                 # As a container's configuration is mounted, with mode 0777.
                 if os.fstatvfs(above).f_flag & os.ST_RDONLY:
                     continue
-                _judge(folder, above, os.fstat(above), makers)
+                judge_entry(folder, above, os.fstat(above), makers)
             except NotTrustedError as error:
                 remedy = f": chmod go-w {shlex.quote(path_text(folder))}" if error.fault == "writable" else ""
                 text = f"is in a folder of others: {error}{remedy}"
@@ -232,7 +232,7 @@ def walk(path: Path, held: ExitStack, owners: Collection[int] | None, make: bool
     held.callback(os.close, top)
     way, names, links, steered = [top], [base], 0, set[int]()
     if owners is not None:
-        _judge(Path(os.fsdecode(base)), top, os.fstat(top), owners)
+        judge_entry(Path(os.fsdecode(base)), top, os.fstat(top), owners)
         if inside:  # who runs the process says what is mounted there
             steered |= _judge_process(inside[0], owners)
     while rest:
@@ -250,9 +250,9 @@ def walk(path: Path, held: ExitStack, owners: Collection[int] | None, make: bool
         if not link and not stat.S_ISDIR(found.st_mode):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path_text(place))
         if owners is not None:
-            _judge(place, fd, found, owners)
+            judge_entry(place, fd, found, owners)
         if link or owners is not None:
-            steered |= _makers(place, found, owners)
+            steered |= makers_of(place, found, owners)
         if not link:
             way.append(fd)
             names.append(name)
@@ -277,7 +277,7 @@ def _judge_process(root: bytes, owners: Collection[int]) -> set[int]:
     return set(owners) - {0}
 
 
-def _makers(place: Path, found: os.stat_result, owners: Collection[int] | None) -> set[int]:
+def makers_of(place: Path, found: os.stat_result, owners: Collection[int] | None) -> set[int]:
     """The user who has made this link or directory, if not root; of another process' link in /proc it may be anybody.
     Raises NotTrustedError for such a one, where there are ``owners``."""
     raw = os.fsencode(place)
@@ -304,7 +304,7 @@ def _entry(name: bytes, above: int, make: bool) -> int:
     return os.open(name, _LOOK, dir_fd=above)
 
 
-def _judge(place: Path, fd: int, found: os.stat_result, owners: Collection[int]) -> None:
+def judge_entry(place: Path, fd: int, found: os.stat_result, owners: Collection[int]) -> None:
     """Raises NotTrustedError where somebody else owns it, or may write to it. What is in a directory that everybody may
     write to is its owner's alone to rename where the directory is sticky, and is looked at next."""
     if found.st_uid not in owners:
@@ -379,7 +379,7 @@ def _group_name(gid: int) -> str:
         return str(gid)
 
 
-def _judge_mounts(path: Path, way: Iterable[int], owners: Collection[int]) -> None:
+def judge_mounts(path: Path, way: Iterable[int], owners: Collection[int]) -> None:
     """Raises NotTrustedError on a file system in user space that somebody else runs: it may say what it likes of who
     owns its files."""
     ids = {found[1] for fd in way if (found := _MOUNT_ID.search(read_proc(f"/proc/self/fdinfo/{fd}", 1 << 12) or b""))}
