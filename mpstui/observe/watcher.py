@@ -312,11 +312,16 @@ class NodeWatcher:
 
     async def prime(self) -> Snapshot:
         """A first look at places, logs and /proc, in whatever event loop; no daemon is asked. NVML, which takes longest
-        to start, is begun with. For whoever has something else to do before :meth:`start`."""
-        self._gpu.call(self._sources.nvml.sample)
-        await self._discover()
-        await self._read_facts()
-        shown = self._emit()
+        to start, is begun with, and is in it where it has answered by then. For whoever has something else to do before
+        :meth:`start`."""
+        reading = self._gpu.call(self._sources.nvml.sample)
+        with self._node.untold():  # whoever keeps what was begins with the state that this comes to
+            await self._discover()
+            await self._read_facts()
+            if reading.done() and reading.exception() is None:
+                self._node.set_sample(reading.result())
+                self.read_at = self._clock()
+            shown = self._emit()
         self._jobs.clear()
         return shown
 

@@ -146,19 +146,27 @@ class MpsTuiApp(ScreenProgram):
         if self.collector.snapshot is not None:
             self.history.take(self.collector.snapshot)
             self._show(self.collector.snapshot)
-        self._starting = asyncio.create_task(self.collector.start())
+        else:
+            self._start_collector()
         self.overview.call_after_refresh(self._painted)
 
     def _painted(self) -> None:
-        """The first screen is there: keep what was imported out of later garbage collections, and tell the messages.
+        """The first screen is there: keep what was imported out of later garbage collections, watch, and tell the
+        messages.
 
         Collections are switched on here for a caller who switched them off to start sooner.
         """
+        self._start_collector()
         gc.freeze()
         gc.enable()
         self.set_timer(_COLLECT_S, self._settle)
         for text in self._messages:
             self.notify(text, title="Configuration", severity="warning", timeout=15, markup=False)
+
+    def _start_collector(self) -> None:
+        """Once. Where something is known already that is painted first: readings would hold it up."""
+        if self._starting is None:
+            self._starting = asyncio.create_task(self.collector.start())
 
     def _settle(self) -> None:
         """What is there by now stays, or ends with its clients without a collection: with 700 of them each took 30 ms,

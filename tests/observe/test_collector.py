@@ -42,6 +42,45 @@ async def test_quiet_sends_nothing(node):
     assert node.daemon.watch == "logs"
 
 
+async def test_the_first_look_has_what_nvml_has_answered_and_asks_no_daemon(tmp_path):
+    node = Node(tmp_path)
+    node.connect(643)
+    shown = await node.collector.prime()
+    assert [device.uuid for device in shown.devices] == [UUID]
+    assert [client.pid for client in shown.daemons[0].clients()] == [643]
+    assert node.control.sent == []
+
+
+async def test_the_first_look_waits_for_no_nvml(tmp_path):
+    node = Node(tmp_path)
+    node.nvml.gate.clear()
+    node.collector._gpu = calls = BlockingCalls("test-nvml")
+    try:
+        shown = await node.collector.prime()
+        assert shown.devices == ()
+    finally:
+        node.nvml.gate.set()
+        calls.close()
+
+
+async def test_what_keeps_the_past_begins_with_what_the_first_look_comes_to(tmp_path):
+    """Each line of the logs was written down before the first picture, and then all that they come to."""
+    node, told = Node(tmp_path), []
+
+    def listener(state, name, values):
+        told.append(name)
+
+    listener.anew = lambda: None
+    node.collector.listen(listener)
+    node.connect(643)
+    await node.collector.prime()
+    assert told == []
+    await node.collector.start()
+    await node.settled()
+    assert "set_sample" in told
+    await node.collector.stop()
+
+
 async def test_quiet_tells_nothing(node):
     await node.settled()
     before = len(node.seen)

@@ -19,7 +19,7 @@ from mpstui.ui.bars import Header
 from mpstui.ui.lines import StyledScreen
 from mpstui.ui.theme import contrast
 
-from .screen import make_app, text_of
+from .screen import make_app, text_of, until
 from .snapshots import (
     NOW,
     PIPE,
@@ -167,6 +167,21 @@ async def test_before_the_first_snapshot() -> None:
     text = await screen_of(None)
     assert "looking for daemons" in text
     assert "no device found" not in text
+
+
+async def test_what_is_known_already_is_on_the_screen_before_anything_more_is_read() -> None:
+    """The readings took a fifth of the time until the first picture, which they are not in."""
+    app, seen = make_app(rich()), []
+
+    async def start() -> None:
+        seen.append(text_of(app))
+
+    app.collector.start = start
+    async with app.run_test(size=SIZE) as pilot:
+        await until(pilot, lambda: seen)
+        await pilot.pause()
+    assert len(seen) == 1
+    assert "job-4711" in seen[0]
 
 
 async def test_before_nvml_was_read_no_device_is_said_to_be_missing() -> None:
