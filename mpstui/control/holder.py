@@ -7,11 +7,13 @@ is what one and the same session has done that was open for ``HELD_AFTER`` secon
 from __future__ import annotations
 
 import contextlib
+import errno
+import functools
 import os
 import socket
 import struct
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -96,18 +98,25 @@ def find_sessions(pipe_dir: Path, exclude: Collection[int] = (), binary: Sequenc
     """
     wanted = real_path(pipe_dir)
     connected = connections(pipe_dir)
+    again = functools.cache(lambda: connections(pipe_dir) or frozenset[int]())
     found: list[HeldSession] = []
     pids = [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) not in exclude]
     for pid, words in zip(pids, read_each([f"/proc/{pid}/cmdline" for pid in pids], 1 << 16), strict=True):
         with contextlib.suppress(OSError):
-            if words and (session := _session(pid, words, wanted, binary, connected)) is not None:
+            if words and (session := _session(pid, words, wanted, binary, connected, again)) is not None:
                 found.append(session)
     return found
 
 
 def _session(
-    pid: int, words: bytes, wanted: str, binary: Sequence[str], connected: frozenset[int] | None
+    pid: int,
+    words: bytes,
+    wanted: str,
+    binary: Sequence[str],
+    connected: frozenset[int] | None,
+    again: Callable[[], frozenset[int]],
 ) -> HeldSession | None:
+    """``connected``: by the kernel's list, which may leave some out; ``again``: by another one."""
     argv = os.fsdecode(words).split("\0")
     options = parse_command_line(argv[:-1] if argv[-1] == "" else argv, binary=binary)
     if options is None or options.daemon:
@@ -116,7 +125,7 @@ def _session(
     if sockets is not None and not sockets:
         return None  # it is not connected yet, or no more
     if sockets is not None and connected is not None and _same_network(pid):
-        sockets &= connected
+        sockets = sockets & connected or sockets & again()
         if not sockets:
             return None
         certain = True
@@ -173,6 +182,8 @@ def _same_network(pid: int) -> bool:
 _SOCK_DIAG, _DIAG_BY_FAMILY, _ESTABLISHED, _LISTENING = 4, 20, 1, 10
 _NAME, _VFS, _PEER = 0, 1, 2
 _HEADER = struct.Struct("=IHHII")
+_ERROR, _DONE, _DUMP = 2, 3, 0x300
+_ASKED_FOR = 4096
 
 
 def connections(pipe_dir: Path) -> frozenset[int] | None:
@@ -201,32 +212,62 @@ def connections(pipe_dir: Path) -> frozenset[int] | None:
     return frozenset(found)
 
 
+FileAt = tuple[int, int]
+"""Inode and device of a socket's file, by the numbers of the kernel's list."""
+
+
+def file_at(path: Path) -> FileAt | None:
+    """What is at this name itself; None for nothing."""
+    try:
+        return _vfs(os.lstat(path))
+    except (OSError, ValueError):
+        return None
+
+
+def listening(sockets: Collection[int]) -> Mapping[int, FileAt]:
+    """Those of these sockets, by their inodes, that listen at a file of this network namespace, whatever its name was
+    when they were bound to it. Each is asked for by itself: the list of all comes in pieces, and while sockets come and
+    go elsewhere it leaves some out, without a word (NLM_F_DUMP_INTR is never set in it).
+
+    Empty also where the kernel tells nothing. It may have other numbers: of an overlay whose layers are on several file
+    systems a file has another device there than for who looks. So it tells where they do not listen only of a device on
+    which one of them does. Of very many sockets, as where others have connected, the oldest are looked at.
+    """
+    found = {}
+    try:
+        with _diagnosis() as link:
+            for inode in sorted(sockets)[:_ASKED_FOR]:
+                if (attributes := _unix_socket(link, inode)) and (at := _place(attributes)) is not None:
+                    found[inode] = at
+    except (OSError, struct.error):
+        return {}
+    return found
+
+
 def listening_at(path: Path) -> frozenset[int]:
-    """Inodes of the sockets of this network namespace that listen at this file, whatever its name was when they were
-    bound to it; empty also where the kernel's list cannot be had, or has other numbers: of an overlay whose layers are
-    on several file systems a file has another device there than for who looks."""
-    with contextlib.suppress(OSError, ValueError):
-        file = _vfs(os.lstat(path))
-        return frozenset(inode for inode, at in _listening() if at == file)
+    """Inodes of all sockets of this network namespace that listen at this file. What is not in the list is looked for
+    twice; what one knows the inodes of is looked for by :func:`listening`."""
+    with contextlib.suppress(OSError):
+        for _ in range(2):
+            file = file_at(path)
+            if found := frozenset(inode for inode, at in _listening() if at == file):
+                return found
     return frozenset()
 
 
-def listening_beside(path: Path | None) -> frozenset[int]:
-    """The same at any file of that one's file system, by the list's numbers; None: at any. Without one of a process's
-    own among them the list tells nothing of where it listens there."""
-    with contextlib.suppress(OSError, ValueError):
-        device = None if path is None else _vfs(os.lstat(path))[1]
-        return frozenset(inode for inode, (_, on) in _listening() if device in {None, on})
-    return frozenset()
-
-
-def _listening() -> Iterator[tuple[int, tuple[int, int]]]:
+def _listening() -> Iterator[tuple[int, FileAt]]:
     """Each listening socket with the file it is at; raises OSError."""
     for inode, attributes in _unix_sockets(_LISTENING):
-        vfs = attributes.get(_VFS, b"")
-        if len(vfs) == 8:
-            file, device = struct.unpack("=II", vfs)
-            yield inode, (file, device)
+        if (at := _place(attributes)) is not None:
+            yield inode, at
+
+
+def _place(attributes: Mapping[int, bytes]) -> FileAt | None:
+    vfs = attributes.get(_VFS, b"")
+    if len(vfs) != 8:
+        return None
+    file, device = struct.unpack("=II", vfs)
+    return file, device
 
 
 def _vfs(found: os.stat_result) -> tuple[int, int]:
@@ -235,22 +276,48 @@ def _vfs(found: os.stat_result) -> tuple[int, int]:
 
 
 def _unix_sockets(state: int) -> Iterator[tuple[int, dict[int, bytes]]]:
-    """Inode and attributes of each Unix socket of this network namespace that is in this state; raises OSError."""
-    show = 1 << _NAME | 1 << _VFS | 1 << _PEER
-    request = struct.pack("=BBHIIIII", socket.AF_UNIX, 0, 0, 1 << state, 0, show, 0xFFFFFFFF, 0xFFFFFFFF)
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG) as link:
-        link.settimeout(2.0)
-        link.send(_HEADER.pack(_HEADER.size + len(request), _DIAG_BY_FAMILY, 0x301, 1, 0) + request)  # REQUEST, DUMP
+    """Inode and attributes of each Unix socket of this network namespace that is in this state, but for some that it
+    leaves out (:func:`listening`); raises OSError."""
+    with _diagnosis() as link:
+        link.send(_request(_DUMP, 1 << state, 0))
         while True:
             data = link.recv(1 << 18)
             while len(data) >= _HEADER.size:
                 length, kind, *_ = _HEADER.unpack_from(data)
-                if kind == 3:  # DONE
+                if kind == _DONE:
                     return
                 if kind != _DIAG_BY_FAMILY or length < _HEADER.size:
                     raise OSError("no list of sockets")
                 yield struct.unpack_from("=I", data, _HEADER.size + 4)[0], _attributes(data[_HEADER.size + 16 : length])
                 data = data[(length + 3) & ~3 :]
+
+
+def _unix_socket(link: socket.socket, inode: int) -> dict[int, bytes]:
+    """Attributes of that one, if it is a Unix socket of this network namespace and listens, else none; raises
+    OSError."""
+    link.send(_request(0, 0xFFFFFFFF, inode))
+    data = link.recv(1 << 16)
+    length, kind, *_ = _HEADER.unpack_from(data)
+    if kind == _DIAG_BY_FAMILY:
+        return _attributes(data[_HEADER.size + 16 : length]) if data[_HEADER.size + 2] == _LISTENING else {}
+    if kind == _ERROR and struct.unpack_from("=i", data, _HEADER.size)[0] == -errno.ENOENT:
+        return {}
+    raise OSError("no word of a socket")
+
+
+@contextlib.contextmanager
+def _diagnosis() -> Iterator[socket.socket]:
+    """The kernel's side that tells of sockets; raises OSError."""
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG) as link:
+        link.settimeout(2.0)
+        yield link
+
+
+def _request(flags: int, states: int, inode: int) -> bytes:
+    """Names and peers are asked for, never whose a socket is: asked for that of a single one, some kernels fall."""
+    show = 1 << _NAME | 1 << _VFS | 1 << _PEER
+    asked = struct.pack("=BBHIIIII", socket.AF_UNIX, 0, 0, states, inode, show, 0xFFFFFFFF, 0xFFFFFFFF)
+    return _HEADER.pack(_HEADER.size + len(asked), _DIAG_BY_FAMILY, 1 | flags, 1, 0) + asked
 
 
 def _attributes(data: bytes) -> dict[int, bytes]:

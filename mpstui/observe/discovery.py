@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from mpstui.control.commandline import PROGRAM, SOCKETS, Protocol, parse_command_line
-from mpstui.control.holder import listening_at, listening_beside, sockets_of
+from mpstui.control.holder import FileAt, file_at, listening, listening_at, sockets_of
 from mpstui.core.late import pattern
 from mpstui.core.model import DEVICES_VARIABLE, EMPTY, LIMIT_VARIABLES, ProcessKey
 from mpstui.core.text import owner, path_text, printable, unprintable
@@ -940,8 +940,8 @@ def is_starting(
             there.append(os.lstat(pipe_dir / name).st_mode)
     if len(there) == len(names) or not all(map(stat.S_ISSOCK, there)):
         return False
-    own = sockets_of(daemon.pid) or frozenset()
-    return len(own & listening_beside(None)) <= sum(bool(own & listening_at(pipe_dir / name)) for name in names)
+    own = listening(sockets_of(daemon.pid) or ())
+    return len(own) <= sum(file_at(pipe_dir / name) in own.values() for name in names)
 
 
 def _is_reached(path: Path, daemon: ProcessKey, uid: int | None) -> bool | None:
@@ -954,11 +954,19 @@ def _is_reached(path: Path, daemon: ProcessKey, uid: int | None) -> bool | None:
         return None  # whoever connects follows it, to the daemon's own socket maybe
     if not stat.S_ISSOCK(found.st_mode) or found.st_uid != uid:
         return False
-    own, there = sockets_of(daemon.pid), listening_at(path)
-    if not own or process_key(daemon.pid) != daemon or not (there or own & listening_beside(path)):
+    if not (sockets := sockets_of(daemon.pid)):
+        return None
+    own, here = listening(sockets), file_at(path)
+    reached = here in own.values()
+    if process_key(daemon.pid) != daemon or not (reached or _is_told_of(here, own) or listening_at(path)):
         return None
     # Everybody may write to this one alone (fact 42): else it is the daemon's other one.
-    return None if there & own and not found.st_mode & stat.S_IWOTH else bool(there & own)
+    return None if reached and not found.st_mode & stat.S_IWOTH else reached
+
+
+def _is_told_of(here: FileAt | None, own: Mapping[int, FileAt]) -> bool:
+    """Whether the kernel tells where a process with these listening sockets listens on the device of this file."""
+    return here is not None and any(device == here[1] for _, device in own.values())
 
 
 def _cut_off(pipe_dir: Path, protocol: Protocol | None, daemon: ProcessKey, speaker: Speaker) -> Speaker:
@@ -974,14 +982,19 @@ def _anothers_socket(pipe_dir: Path, daemon: ProcessKey) -> str | None:
     the directory moves the socket of another daemon of root's there, which is root's too. The daemon itself listens at
     both (fact 50). None also where it is not known, as of a process in another network namespace, or of one whose
     descriptors may not be looked at."""
-    own = sockets_of(daemon.pid)
-    for name in SOCKETS if own else ():
+    if not (sockets := sockets_of(daemon.pid)):
+        return None
+    own = listening(sockets)
+    for name in SOCKETS:
+        here = file_at(pipe_dir / name)
+        if here in own.values():
+            continue
         there = listening_at(pipe_dir / name)
-        if own is None or there & own or process_key(daemon.pid) != daemon:
+        if there & sockets or process_key(daemon.pid) != daemon:
             continue
         if there:
             return f"its socket {name} is another process's"
-        if _is_socket(pipe_dir / name) and own & listening_beside(pipe_dir / name):  # else the list tells nothing
+        if _is_socket(pipe_dir / name) and _is_told_of(here, own):  # else the kernel's list tells nothing
             return f"nobody listens at its socket {name}"
     return None
 

@@ -22,7 +22,9 @@ from mpstui.control.holder import (
     HELD_AFTER,
     HeldSession,
     SessionWatch,
+    file_at,
     find_sessions,
+    listening,
     listening_at,
     sockets_of,
 )
@@ -283,3 +285,33 @@ def test_who_listens_at_a_file_is_known_by_what_it_is_and_not_by_its_name() -> N
         bound.rename(moved)
         bound.symlink_to("moved")
         assert (listening_at(moved), listening_at(bound), listening_at(Path(folder, "no"))) == ({inode}, set(), set())
+
+
+def test_sockets_are_asked_for_one_by_one_by_their_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds = (socket.AF_UNIX, socket.SOCK_SEQPACKET), (socket.AF_UNIX, socket.SOCK_STREAM), (socket.AF_INET,)
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        at, bound, other, nameless = (stack.enter_context(socket.socket(*kind)) for kind in (*kinds, (socket.AF_UNIX,)))
+        at.bind(os.path.join(folder, "at"))
+        bound.bind(os.path.join(folder, "bound"))
+        nameless.bind("\0" + folder)
+        for each in (at, nameless):
+            each.listen()
+        inodes = [os.fstat(each.fileno()).st_ino for each in (at, bound, other, nameless)]
+        assert listening((*inodes, 1, 0xFFFFFFFF)) == {inodes[0]: file_at(Path(folder, "at"))}
+        assert listening((*inodes, 1 << 32)) == {}, "nothing is concluded from a half of it"
+        monkeypatch.setattr(holder, "_ASKED_FOR", 1)
+        assert listening((inodes[0], inodes[0] + (1 << 32))) == {inodes[0]: file_at(Path(folder, "at"))}, "the oldest"
+    assert file_at(Path(folder, "at")) is None
+    monkeypatch.setattr(holder, "_SOCK_DIAG", 1 << 20)
+    assert listening(inodes) == {}
+
+
+def test_a_session_that_the_kernels_list_has_lost_is_looked_for_again(
+    monkeypatch: pytest.MonkeyPatch, pipe: Callable[[str], Pipe], start: Start
+) -> None:
+    mine, real = pipe("a"), holder.connections
+    session = start(mine.path / "control")
+    start(pipe("b").path / "control")
+    looks = iter([frozenset[int](), real(mine.path)])
+    monkeypatch.setattr(holder, "connections", lambda pipe_dir: next(looks))
+    assert [found.pid for found in holders(mine.path)] == [session.pid]

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from mpstui.control import holder
+from mpstui.control.holder import listening_at
 from mpstui.core.model import ProcessKey
 from mpstui.core.trust import ANYBODY, Speaker
 from mpstui.observe import discovery
@@ -238,7 +239,7 @@ def test_a_pid_file_that_anybody_may_have_written_to_tells_a_number_or_nothing(
 def test_whose_socket_it_is_tells_who_listens_there(
     monkeypatch: pytest.MonkeyPatch, own: set[int] | None, there: set[int], now: int, anothers: bool
 ) -> None:
-    says(monkeypatch, sockets_of=own, listening_at=there, process_key=ProcessKey(480, now))
+    says(monkeypatch, sockets_of=own, listening={}, listening_at=there, process_key=ProcessKey(480, now))
     why = discovery._anothers_socket(P, ProcessKey(480, 1))
     assert why == ("its socket control is another process's" if anothers else None)
 
@@ -417,6 +418,35 @@ def test_where_the_kernels_list_has_other_numbers_nobody_is_said_not_to_listen(
         said = discovery._anothers_socket(room, mine)
         reached = discovery._is_reached(room / "control", mine, os.geteuid())
         assert (said, reached) == ((None, None) if other else ("nobody listens at its socket control", False))
+
+
+@pytest.mark.parametrize("lost", discovery.SOCKETS)
+def test_an_entry_that_the_kernels_list_has_lost_takes_no_daemon_its_socket(
+    monkeypatch: pytest.MonkeyPatch, room: Path, lost: str
+) -> None:
+    """The list comes in pieces, and leaves some out while sockets come and go elsewhere, without a word."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as one, socket.socket(socket.AF_UNIX) as two:
+        for listener, name in zip((one, two), discovery.SOCKETS, strict=True):
+            listener.bind(str(room / name))
+            listener.listen()
+        (room / "control").chmod(0o666)
+        mine, gone, real = process_key(os.getpid()), (room / lost).stat().st_ino & 0xFFFFFFFF, holder._listening
+        assert mine is not None
+        monkeypatch.setattr(holder, "_listening", lambda: (each for each in real() if each[1][0] != gone))
+        assert listening_at(room / lost) == frozenset()
+        assert discovery._anothers_socket(room, mine) is None
+        assert discovery._is_reached(room / "control", mine, os.geteuid())
+        (room / "control_privileged").rename(room / "moved")
+        assert not discovery.is_starting(room, mine, 1000.0, 1001.0), "it listens elsewhere"
+
+
+def test_somebody_elses_socket_that_the_kernels_list_has_lost_once_is_not_nobodys(
+    monkeypatch: pytest.MonkeyPatch, room: Path
+) -> None:
+    looks = iter([(), ((9, (1, 2)),)])
+    monkeypatch.setattr(holder, "_listening", lambda: next(looks))
+    monkeypatch.setattr(holder, "_vfs", lambda found: (1, 2))
+    assert listening_at(room) == {9}
 
 
 def test_between_its_two_sockets_a_daemon_is_starting_and_a_link_to_its_own_may_be_followed(
