@@ -272,6 +272,8 @@ the kernel writes times of files down to its clock's ticks, of 1 to 10 ms."""
 _TRIES: Final = 20
 _PAUSE: Final = 0.05
 """Seconds; a directory that was changed just now is looked at again, so that the next change is seen."""
+_LOOKS: Final = 4
+"""At a name that leads elsewhere each time."""
 _RECENT: Final = 60.0
 """Seconds since the last change in a directory, in which somebody may be exchanging its sockets again and again."""
 STARTS_WITHIN: Final = 5.0
@@ -287,9 +289,14 @@ def find_speaker(pipe_dir: Path) -> Speaker:
     ``stamp`` stays what it is, as whoever puts another socket there changes that. The directory is held meanwhile:
     where others lead its name elsewhere, all of it is one directory's.
     """
+    return _looked_at(pipe_dir)[0]
+
+
+def _looked_at(pipe_dir: Path) -> tuple[Speaker, FileId | None]:
+    """``find_speaker``, and of which directory that is so."""
     with suppress(OSError, ValueError), held(pipe_dir) as folder:
-        return _speaker_of(pipe_dir, folder)
-    return Speaker(None, _NOT_LOOKED_AT, steered=True)
+        return _speaker_of(pipe_dir, folder), _id(os.fstat(folder))
+    return Speaker(None, _NOT_LOOKED_AT, steered=True), None
 
 
 def _speaker_of(pipe_dir: Path, folder: int) -> Speaker:
@@ -912,8 +919,15 @@ def _place(
     others: Sequence[DaemonProcess] = (),
 ) -> Place:
     """``others``: of whom it is told where none runs here."""
-    speaker = find_speaker(pipe_dir)
-    found = _found(pipe_dir, wanted_log_dir, daemons, others)
+    for _ in range(_LOOKS):
+        speaker, folder = _looked_at(pipe_dir)
+        found = _found(pipe_dir, wanted_log_dir, daemons, others)
+        seen = {each.pipe_id for each in daemons if each.key == found.daemon} - {None}
+        if folder is None or (seen or {file_id(pipe_dir)}) == {folder}:
+            break
+    else:  # the process is not the daemon of the directory whose word it is
+        why, by = "others lead its name from one directory to another all the time", speaker.uid or ANYBODY
+        speaker = Speaker(None, why, by=by, steered=True)
     daemon = found.daemon if found.state == "running" else None
     if daemon is not None and is_starting(pipe_dir, daemon, found.start_time, time.time(), _names_of(found.protocol)):
         found = found._replace(starting=True)

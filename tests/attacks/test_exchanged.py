@@ -74,6 +74,36 @@ def test_what_a_stranger_answers_is_not_the_word_of_roots_daemon(
             assert not any("End the clients" in each["remedy"] for each in problems)
 
 
+@pytest.mark.parametrize("first", ["root's", "his"])
+def test_a_link_that_leads_elsewhere_meanwhile_joins_no_process_to_the_word_of_another_ones(
+    stranger: Stranger, roots: Stranger, monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    """``daemon stop`` named root's process then, and sent ``quit`` to the stranger's daemon."""
+    daemon = lying_daemon(roots, roots.home / "p", clients=[])
+    his = lying_daemon(stranger, stranger.home / "p", clients=[])
+    link, leads = stranger.home / "link", [roots.home / "p", stranger.home / "p"]
+    if first == "his":
+        leads.reverse()
+    real = discovery._found
+
+    def flips(*args: object) -> object:
+        led_to(leads[1])
+        found = real(*args)  # type: ignore[arg-type]
+        led_to(leads[0])
+        return found
+
+    def led_to(there: Path) -> None:
+        stranger.run("ln", "-sfn", there, link)
+
+    led_to(leads[0])
+    monkeypatch.setattr(discovery, "_found", flips)
+    (place,) = discover((link,), env={})
+    assert (place.pid, place.speaker.uid) in {(daemon.pid, None), (his.pid, stranger.uid), (his.pid, None)}, place
+    assert (place.speaker.steered, "from one directory to another" in place.speaker.why) == (True, True)
+    monkeypatch.undo()
+    assert [each.pid for each in discover((link,), env={})] == [daemon.pid if first == "root's" else his.pid]
+
+
 @pytest.mark.parametrize("how", USURPS)
 def test_who_takes_the_place_of_roots_daemon_is_told_of_and_does_not_make_it_his(
     stranger: Stranger, roots: Stranger, crowd: Path, how: str
