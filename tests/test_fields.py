@@ -14,7 +14,7 @@ from ui.screen import make_app, push, text_of
 from ui.snapshots import GIB, NOW, client, daemon, rich, server
 
 from mpstui.cli.status import print_text, to_json
-from mpstui.core.model import Client, Event, PartitionTable, ProcessKey, Snapshot
+from mpstui.core.model import Client, Event, OldLimit, PartitionTable, ProcessKey, Snapshot
 from mpstui.core.v3 import Namespace, V3Node, V3Server
 from mpstui.fields import (
     CHOICES,
@@ -328,7 +328,10 @@ def test_the_filter_takes_every_field_of_a_client(name: str) -> None:
 
 def test_a_filter_by_a_fields_name_finds_its_text() -> None:
     view = View()
-    kept, other = client(0, outdated_limits=True, container="embed"), client(1)
+    kept, other = (
+        client(0, old_limits=(OldLimit("active_thread_percentage", 100.0, 50.0),), container="embed"),
+        client(1),
+    )
     for text in (
         "outdated_limits:yes",
         "container:embed",

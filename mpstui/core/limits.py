@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
 from typing import NamedTuple
 
@@ -13,6 +13,7 @@ from mpstui.core.model import (
     MEMORY_VARIABLE,
     PERCENTAGE_VARIABLE,
     PRIORITY_VARIABLE,
+    OldLimit,
 )
 from mpstui.core.text import device_keys, lower_sizes, taken_limit
 
@@ -60,7 +61,8 @@ class Effective(NamedTuple):
     """Bytes by the server's ordinal."""
     priority: int | None = None
     source: Mapping[str, str] = EMPTY
-    outdated: bool = False
+    old: tuple[OldLimit, ...] = ()
+    """Those of them that it would get anew if it connected now."""
     memory_known: bool = False
     """Whether ``memory`` is all of it."""
     percentage_at_most: bool = False
@@ -74,13 +76,15 @@ def effective(
     environment: Mapping[str, str] | None,
     *,
     doubt: bool = False,
+    on: Collection[str] = (),
 ) -> Effective:
     """The lower one wins, the server's or the client's own, of percentages and of memory limits; of priorities its own.
 
     Memory limits, the server's too, go by the client's own numbers of its devices (fact 35).
     ``doubt``: something besides, of which nobody knows whether it holds, may limit the memory (``in_doubt``).
     ``environment``: the client's own; None where it is not known, nor then its priority and whose limits hold.
-    A client is outdated where it would get other limits if it connected now; where history does not tell, it is not.
+    A limit is old where the client would get another one if it connected now; where history does not tell, it is not.
+    ``on``: the devices, by UUID, that the client is on: a limit of another one does not hold anything of it.
     """
     told = environment is not None
     known = at_connect.memory_known and told and not doubt
@@ -107,11 +111,16 @@ def effective(
     elif at_connect.priority is not None and told:
         priority, source["client_priority"] = at_connect.priority, "default"
     again = _lower(present.percentage, own)
-    outdated = percentage is not None and again is not None and percentage != again
+    old = list[OldLimit]()
+    if percentage is not None and again is not None and percentage != again:
+        old.append(OldLimit("active_thread_percentage", percentage, again))
     if at_connect.memory_known and present.memory_known:
-        again_served = _of_devices(by_ordinal(present.memory, ordinals), numbers)
-        outdated = outdated or memory != lower_sizes(again_served, own_sizes)
-    return Effective(percentage, memory, priority, source, outdated, known, percentage is not None and not told)
+        anew = lower_sizes(_of_devices(by_ordinal(present.memory, ordinals), numbers), own_sizes)
+        for device in sorted(memory.keys() | anew.keys()):
+            kept, now = memory.get(device), anew.get(device)
+            if kept != now and (not on or ordinals.get(device, device) in on or device not in ordinals):
+                old.append(OldLimit("pinned_mem_limits", kept, now, device))
+    return Effective(percentage, memory, priority, source, tuple(old), known, percentage is not None and not told)
 
 
 def own_numbers(ordinals: Mapping[str, str], visible: str | None) -> dict[str, str]:

@@ -143,6 +143,18 @@ class Activity:
     """Why it is not counted."""
 
 
+class OldLimit(NamedTuple):
+    """A limit that a client keeps, and would get anew if it connected now."""
+
+    name: Literal["active_thread_percentage", "pinned_mem_limits"]
+    """The field of the client."""
+    kept: float | None
+    """Percent, or bytes; None: no limit."""
+    now: float | None
+    device: str | None = None
+    """Of memory: the server's device ordinal."""
+
+
 @dataclass(frozen=True, slots=True)
 class Client:
     """One client process of a server."""
@@ -182,8 +194,8 @@ class Client:
     client_priority: int | None = None
     limit_source: Mapping[str, str] = field(default_factory=empty)
     """Limit name to where it came from: ``server``, ``client``, ``default``."""
-    outdated_limits: bool = False
-    """Connected before the server's present limits were set, and so keeps the old ones."""
+    old_limits: tuple[OldLimit, ...] = ()
+    """Those that it keeps because it connected before the server's present ones were set."""
     terminate_requested: bool = False
     """terminate_client was sent for this process, by anybody: it must never be sent again (fact 16)."""
     local: bool = True
@@ -202,6 +214,11 @@ class Client:
     @property
     def pid(self) -> int:
         return self.key.pid
+
+    @property
+    def outdated_limits(self) -> bool:
+        """Whether it keeps an old limit."""
+        return bool(self.old_limits)
 
     @property
     def device_uuids(self) -> frozenset[str]:

@@ -45,6 +45,7 @@ from mpstui.core.text import (
     PRIORITY_WORDS,
     UNKNOWN,
     Line,
+    format_percentage,
     format_size,
     owner,
     short_size,
@@ -103,8 +104,6 @@ _IDLE: Final = 600
 NEAR_LIMIT: Final = 90
 """Percent of its memory limit at which a client is marked."""
 _FULL_MEMORY: Final = 20
-_SHORT_MEMORY: Final = 12
-"""Cells of a memory column in its least width, without the one that stays free."""
 _AT_MOST: Final = "as its server had it; its own setting, which can only be lower, is not known"
 _THREADS_GAP: Final = 2
 _FULL_THREADS: Final = 16
@@ -135,8 +134,20 @@ def _sms(client: Client, between: str) -> str:
 
 def _state_cell(client: Client, view: View, cells: int) -> Line:
     word, style = state_mark(client, lost=client.key in view.lost, claimed=client.key in view.claimed)
-    outdated = client.outdated_limits and "active_thread_percentage" not in view.beside
-    return ((f"{word} {OUTDATED}" if outdated else word, style),)
+    unmarked = any(_COLUMN_OF.get(old.name, old.name) not in view.beside for old in client.old_limits)
+    return ((f"{word} {OUTDATED}" if unmarked else word, style),)
+
+
+_COLUMN_OF: Final[Mapping[str, str]] = {"pinned_mem_limits": "gpu_memory"}
+"""The column that shows a limit, where that is another field's."""
+
+
+def _old(name: str) -> Callable[[Client], str]:
+    """The mark of a client that keeps an old limit of this name."""
+    return lambda client: OUTDATED if any(old.name == name for old in client.old_limits) else ""
+
+
+_old_threads, _old_memory = _old("active_thread_percentage"), _old("pinned_mem_limits")
 
 
 def _state_row(client: Client, view: View) -> str:
@@ -198,36 +209,48 @@ def _memory_text(client: Client, view: View, cells: int) -> Line:
     total, limit, percent, device, _ = use
     there = f"{gpu_label(view.device, view.indices)}:" if view.device is not None and len(client.gpu_memory) > 1 else ""
     none = total is None or client.memory_limit_known or MEMORY_LIMIT in view.lacks
+    room = cells - (2 if _old_memory(client) else 1)
     if cells < _FULL_MEMORY:
-        unknown = "" if none else f"/{UNKNOWN}"
-        short = _short_memory(use, unknown)
-        return ((there + short[0][0].lstrip(), short[0][1]),) if there else short
+        short, style = _short_memory(use, "" if none else f"/{UNKNOWN}")
+        return ((_squeezed(there + short.lstrip() if there else short, room), style),)
     text = f"{there + format_size(total):>9}"
     if limit is None:
         return ((text if none else f"{text} / {UNKNOWN}", "plain"),)
     style, mark = ("warn", " ▲") if percent is not None and percent >= NEAR_LIMIT else ("plain", "")
     if device is not None and percent is not None:
-        return ((f"{text} GPU{gpu_label(device, view.indices)} {percent:.0f} %{mark}", style),)
-    return ((f"{text} / {format_size(limit)}{mark}", style),)
+        return ((_squeezed(f"{text} GPU{gpu_label(device, view.indices)} {percent:.0f} %{mark}", room), style),)
+    return ((_squeezed(f"{text} / {format_size(limit)}{mark}", room), style),)
 
 
-def _short_memory(use: MemoryUse, unknown: str) -> Line:
+def _squeezed(text: str, room: int) -> str:
+    """The same in fewer cells, as far as it takes: no digit that says something goes, nor a mark."""
+    if len(text) > room:
+        text = text.lstrip()
+    for more, less in ((" ▲", "▲"), (" / ", "/"), (".0G", "G")):
+        if len(text) > room:
+            text = text.replace(more, less)
+    return text
+
+
+def _short_memory(use: MemoryUse, unknown: str) -> tuple[str, str]:
     """``500M/2.0G``; on several devices of what it may have there together, ``by GPU`` where that has no end on one of
     them, with a mark where one is nearly full; ``unknown`` stands behind where the limit is not known."""
     text = f"{short_size(use.total):>5}"
     if use.limit is None:
-        return ((text + unknown, "plain"),)
+        return text + unknown, "plain"
     style, mark = ("warn", "▲") if use.percent is not None and use.percent >= NEAR_LIMIT else ("plain", "")
     of = use.limit if use.device is None else use.limits
-    told = f"{text}/{'by GPU' if of is None else short_size(of)}{mark}"
-    return ((told if len(told) <= _SHORT_MEMORY else told.lstrip(), style),)
+    return f"{text}/{'by GPU' if of is None else short_size(of)}{mark}", style
 
 
 def _threads_cell(client: Client, view: View, cells: int) -> Line:
     share, sms = client.active_thread_percentage, _sms(client, " ")
     if cells < _FULL_THREADS:
         text = _no_share(client) if share is None else share_text(client).replace(" ", "")
-        whole = f"{text:>4} {_sms(client, '').replace(' ', '')}"
+        text, sms = f"{text:>5}", _sms(client, "").replace(" ", "")  # 33.3% below 100%
+        whole = f"{text} {sms}"
+        if len(whole) > cells - _THREADS_GAP and sms.startswith("≈"):
+            whole = text + sms
         return ((whole if len(whole) <= cells - _THREADS_GAP else text, "plain"),)
     return ((threads_text(_no_share(client) if share is None else share_text(client), sms), "plain"),)
 
@@ -274,9 +297,17 @@ def _memory_limit_facts(client: Client, view: View) -> Iterable[Fact]:
 
 
 def _outdated_facts(client: Client, view: View) -> Iterable[Fact]:
-    if not client.outdated_limits:
-        return ()
-    return (Fact("outdated", f"{OUTDATED} {KEEPS_OLD}", "warn"),)
+    """Which, what it keeps, and what it would have now."""
+    if client.outdated_limits:
+        yield Fact("outdated", f"{OUTDATED} {KEEPS_OLD}:", "warn")
+    for old in client.old_limits:
+        if old.name == "active_thread_percentage":
+            yield Fact("", f"threads {format_percentage(old.kept)}; started again it gets {format_percentage(old.now)}")
+        else:
+            kept, now = ("no limit" if size is None else format_size(int(size)) for size in (old.kept, old.now))
+            uuid = view.ordinals.get(old.device or "")
+            where = f" on GPU {gpu_label(uuid, view.indices)}" if uuid is not None else ""
+            yield Fact("", f"memory{where} {kept}; started again it gets {now}")
 
 
 def _terminate_facts(client: Client, view: View) -> Iterable[Fact]:
@@ -373,7 +404,7 @@ def _total_memory(group: Group, value: float, cells: int) -> str:
 
 
 def _total_threads(group: Group, value: float, cells: int) -> str:
-    return f"{value:g}%".rjust(4) if cells < _FULL_THREADS else f"{value:g} %".rjust(5)
+    return f"{value:g}%".rjust(5) if cells < _FULL_THREADS else f"{value:g} %".rjust(5)
 
 
 CONTEXT: Final[Thing[Context]] = Thing(
@@ -515,7 +546,7 @@ CLIENT: Final[Thing[Client]] = Thing(
             "in JSON by the UUID of the device.",
             column=Column(
                 60, _MEMORY_TEXT, 80, "GPU MEM / LIMIT", "MEM/LIMIT", _memory_cell, falling=True,
-                roomy=_MEMORY_TEXT + 12, narrow=13,
+                roomy=_MEMORY_TEXT + 12, narrow=13, mark=_old_memory, legend=OUTDATED_LEGEND,
                 total=Total(_group_used, _total_memory),
             ),
             row=Text(60, "GPU MEM", _memory_row),
@@ -531,7 +562,7 @@ CLIENT: Final[Thing[Client]] = Thing(
             about="The share of the SMs that it may use; in JSON null where its own setting is not known.",
             column=Column(
                 70, 18, 60, falling=True,
-                cell=_threads_cell, narrow=13, gap=_THREADS_GAP, mark=lambda c: OUTDATED if c.outdated_limits else "",
+                cell=_threads_cell, narrow=13, gap=_THREADS_GAP, mark=_old_threads,
                 legend=OUTDATED_LEGEND, total=Total(_added(_share), _total_threads),
             ),
             row=Text(70, "THREADS", _threads_row), detail=Detail("mps", 40, facts=_threads_facts), word="threads",
@@ -589,6 +620,11 @@ CLIENT: Final[Thing[Client]] = Thing(
             about="Whether it connected before the server's present limits were set, and so keeps the old ones.",
             detail=Detail("mps", 70, facts=_outdated_facts),
             metric=Metric("clients_outdated", "Clients that connected before the present limits and keep older ones."),
+        ),
+        Field(
+            "old_limits", "old limits", TEXTS, lambda c, v: sorted({old.name for old in c.old_limits}),
+            about="The names of those that it keeps: active_thread_percentage, pinned_mem_limits. Memory counts on the "
+            "devices that it is on.",
         ),
         Field(
             "server_pid", "server", INTEGER, lambda c, v: c.server_pid, null=True,

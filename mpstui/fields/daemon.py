@@ -273,6 +273,11 @@ class Limit(NamedTuple):
         """Clients that have outdated ones."""
         return sum(client.outdated_limits for client in self.server.clients) if self.server else 0
 
+    def kept(self, name: str) -> str:
+        """The mark, where a client keeps an old limit of this name."""
+        clients = self.server.clients if self.server else ()
+        return OUTDATED if any(old.name == name for client in clients for old in client.old_limits) else ""
+
 
 def limits_of(daemon: Daemon) -> tuple[Limit, ...]:
     """The default, and each server's."""
@@ -305,7 +310,7 @@ def _limit_threads_row(limit: Limit, view: View) -> str:
 
 
 def _limit_memory(limit: Limit, view: View, cells: int) -> Line:
-    return ((limits_text(limit.memory, limit.known, cells - 1, len(limit.daemon.ordinals)), "plain"),)
+    return ((limits_text(limit.memory, limit.known, cells - 2, len(limit.daemon.ordinals)), "plain"),)
 
 
 def _limit_memory_row(limit: Limit, view: View) -> str:
@@ -334,13 +339,17 @@ LIMIT: Final[Thing[Limit]] = Thing(
         Field(
             "active_thread_percentage", "threads", SHARE, lambda x, v: x.percentage, null=True,
             column=Column(
-                20, 18, 90, cell=_limit_threads, mark=lambda x: OUTDATED if x.outdated else "", legend=OUTDATED_LEGEND
+                20, 18, 90, cell=_limit_threads, gap=2,
+                mark=lambda x: x.kept("active_thread_percentage"), legend=OUTDATED_LEGEND,
             ),
             row=Text(30, "THREADS", _limit_threads_row),
         ),
         Field(
             "pinned_mem_limits", "memory limits", SIZES, lambda x, v: x.memory, about="By the daemon's device ordinal.",
-            column=Column(30, 16, 80, "MEMORY/DEVICE", cell=_limit_memory, wide=26),
+            column=Column(
+                30, 16, 80, "MEMORY/DEVICE", cell=_limit_memory, wide=26,
+                mark=lambda x: x.kept("pinned_mem_limits"), legend=OUTDATED_LEGEND,
+            ),
             row=Text(40, "MEMORY", _limit_memory_row), command=MEMORY_LIMIT,
         ),
         Field(

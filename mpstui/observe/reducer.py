@@ -1030,10 +1030,16 @@ class NodeState:
         said: str | None,
         there: ProcessFacts | None,
     ) -> Client:
-        limits = effective(
-            client.limits, server.limits, watched.state.ordinals, facts.environment if facts else None, doubt=doubt
-        )
         contexts = tuple(Context(id_, uuid) for id_, uuid in sorted(client.contexts.items()))
+        unknown = any(context.device_uuid is None for context in contexts)
+        limits = effective(
+            client.limits,
+            server.limits,
+            watched.state.ordinals,
+            facts.environment if facts else None,
+            doubt=doubt,
+            on=() if unknown else {context.device_uuid or "" for context in contexts} | memory.keys(),
+        )
         share = self._share(limits.percentage, first_device(contexts, memory, devices))
         return Client(
             key=key,
@@ -1061,7 +1067,7 @@ class NodeState:
             memory_limit_known=limits.memory_known,
             client_priority=limits.priority,
             limit_source=limits.source or EMPTY,
-            outdated_limits=limits.outdated,
+            old_limits=limits.old,
             terminate_requested=client.asked or client.ended,
         )
 

@@ -44,7 +44,7 @@ CLIENT = {
     "contexts", "pid_here", "where", "pod", "pod_uid", "pod_namespace", "pod_name", "container_name", "container_id",
     "job", "job_step", "unit", "claimed",
     "gpu_memory", "active_thread_percentage", "sm_count", "sm_count_estimated", "pinned_mem_limits", "client_priority",
-    "limit_source", "outdated_limits", "server_pid", "device_uuids", "cpu_percent", "terminate_requested",
+    "limit_source", "outdated_limits", "old_limits", "server_pid", "device_uuids", "cpu_percent", "terminate_requested",
     "sm_partition", "namespace", "idle_since", "launches_per_second", "not_counted", "lost",
 }  # fmt: skip
 DEVICE = {

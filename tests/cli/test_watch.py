@@ -11,7 +11,7 @@ import pytest
 from mpstui import api
 from mpstui.cli import main
 from mpstui.cli.watch import differences, things
-from mpstui.core.model import Client, Context, Daemon, Device, Problem, ProcessKey, Server, Snapshot
+from mpstui.core.model import Client, Context, Daemon, Device, OldLimit, Problem, ProcessKey, Server, Snapshot
 from mpstui.core.trust import Speaker
 
 GPU = "GPU-11111111-aaaa"
@@ -66,9 +66,10 @@ def test_each_change_is_a_line_in_words() -> None:
         "by the daemon's own number where no more is known"
     )
     assert said(now, replace(now, problems=()))[0].startswith("gone: error: server 7: a client faulted")
-    assert said(before, node(client(1, outdated_limits=True), client(2), threads=None)) == [
-        "client 1 bob train: outdated limits from no to yes"
-    ]
+    assert said(
+        before,
+        node(client(1, old_limits=(OldLimit("active_thread_percentage", 100.0, 50.0),)), client(2), threads=None),
+    ) == ["client 1 bob train: outdated limits from no to yes"]
 
 
 def test_a_name_that_becomes_known_is_no_change_and_another_device_is_one() -> None:

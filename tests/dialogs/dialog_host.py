@@ -12,7 +12,18 @@ from textual.widgets import Static
 
 from mpstui.config import load_themes
 from mpstui.core import condition
-from mpstui.core.model import Client, Context, Daemon, Device, Event, ProcessKey, Server, SessionHolder, Snapshot
+from mpstui.core.model import (
+    Client,
+    Context,
+    Daemon,
+    Device,
+    Event,
+    OldLimit,
+    ProcessKey,
+    Server,
+    SessionHolder,
+    Snapshot,
+)
 from mpstui.core.trust import Speaker
 from mpstui.operations.registry import ON_OVERVIEW, preview
 from mpstui.operations.types import ExitStatus, Request, Result
@@ -51,7 +62,11 @@ def client(pid: int, **changes) -> Client:
 
 def node(clients: tuple[Client, ...] | None = None, **changes) -> Snapshot:
     """A daemon with one server, two devices and, unless said, three clients."""
-    clients = (client(4011), client(4012), client(4013, outdated_limits=True)) if clients is None else clients
+    clients = (
+        (client(4011), client(4012), client(4013, old_limits=(OldLimit("active_thread_percentage", 100.0, 50.0),)))
+        if clients is None
+        else clients
+    )
     server = Server(ProcessKey(1402, 9000), 0, "root", "ACTIVE", NOW - 7200, 25.0, {"0": 2 << 30}, clients)
     daemon = Daemon(
         PIPE,

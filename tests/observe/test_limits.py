@@ -16,6 +16,7 @@ from mpstui.core.model import (
     Client,
     Context,
     Daemon,
+    OldLimit,
     ProcessKey,
     Server,
 )
@@ -45,14 +46,38 @@ def limits(percentage: float | None, **memory: int) -> LimitsInForce:
 )
 def test_outdated_is_who_would_get_another_percentage_now(own, then, now, outdated) -> None:
     environment = {} if own is None else {PERCENTAGE_VARIABLE: own}
-    assert effective(then, now, {}, environment).outdated is outdated
+    assert bool(effective(then, now, {}, environment).old) is outdated
 
 
 @pytest.mark.parametrize(("own", "outdated"), [(None, True), ("0=1G", False), ("0=3G", True)])
 def test_outdated_is_who_would_get_another_memory_limit_now(own, outdated) -> None:
     environment = {} if own is None else {MEMORY_VARIABLE: own}
     told = effective(limits(100.0, d0=4 * GIB), limits(100.0, d0=2 * GIB), {"0": "GPU-a"}, environment)
-    assert told.outdated is outdated
+    assert bool(told.old) is outdated
+    assert not outdated or told.old == (OldLimit("pinned_mem_limits", (3 if own else 4) * GIB, 2 * GIB, "0"),)
+
+
+@pytest.mark.parametrize(
+    ("on", "names"),
+    [
+        ((), ["0"]),
+        (("GPU-aaaa-1",), ["0"]),
+        (("GPU-bbbb-2",), []),
+        (("GPU-aaaa-1", "GPU-bbbb-2"), ["0"]),
+    ],
+)
+def test_a_memory_limit_of_a_device_that_the_client_is_not_on_is_not_old(on, names) -> None:
+    then, now = limits(100.0, d0=4 * GIB, d1=9 * GIB), limits(100.0, d0=2 * GIB, d1=9 * GIB)
+    told = effective(then, now, {"0": "GPU-aaaa-1", "1": "GPU-bbbb-2"}, {}, on=on)
+    assert [old.device for old in told.old] == names
+
+
+def test_of_which_device_a_limit_is_may_not_be_known_and_then_it_is_old() -> None:
+    told = effective(limits(100.0), limits(50.0, d0=2 * GIB), {}, {}, on=("GPU-bbbb-2",))
+    assert [(old.name, old.kept, old.now) for old in told.old] == [
+        ("active_thread_percentage", 100.0, 50.0),
+        ("pinned_mem_limits", None, 2 * GIB),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -122,7 +147,7 @@ def test_memory_limits_go_by_the_clients_own_numbers(visible, own, expected) -> 
     then = limits(100.0, d0=4 * GIB, d1=5 * GIB)
     told = effective(then, then, DEVICES, environment)
     assert {ordinal: size // GIB for ordinal, size in told.memory.items()} == expected
-    assert (told.memory_known, told.outdated) == (True, False)
+    assert (told.memory_known, told.old) == (True, ())
 
 
 @pytest.mark.parametrize(
@@ -207,7 +232,7 @@ def test_the_lower_of_what_is_set_and_its_own(set_, own, size, source) -> None:
     environment = {} if own is None else {MEMORY_VARIABLE: own}
     told = effective(then, then, {"0": "GPU-aaaa-1"}, environment)
     assert (told.memory, told.source["pinned_mem_limits"]) == ({"0": size * GIB}, source)
-    assert (told.memory_known, told.outdated) == (True, False)
+    assert (told.memory_known, told.old) == (True, ())
     assert not effective(then, then, {"0": "GPU-aaaa-1"}, environment, doubt=True).memory_known
 
 

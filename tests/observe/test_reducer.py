@@ -26,6 +26,7 @@ from mpstui.core.model import (
     Device,
     Event,
     LostClient,
+    OldLimit,
     PendingClient,
     ProcessKey,
     Server,
@@ -250,7 +251,13 @@ def test_a_fault_is_a_daemons_claim_of_those_for_whom_it_does_not_speak(whose, c
 @pytest.mark.parametrize("uid", [2001, 2002])
 def test_nobody_is_to_end_a_process_on_the_word_of_a_daemon_that_lies(uid):
     """It said: End client 16769. Never terminate it again."""
-    victim = Client(ProcessKey(16769, 1), 7, uid=uid, state="TERMINATED", outdated_limits=True)
+    victim = Client(
+        ProcessKey(16769, 1),
+        7,
+        uid=uid,
+        state="TERMINATED",
+        old_limits=(OldLimit("active_thread_percentage", 100.0, 50.0),),
+    )
     fault = ServerFault(1.0, named=(16769,), affected=(victim.key,))
     daemon = Daemon(
         PIPE,
@@ -278,7 +285,7 @@ def others_claims(uid):
     server = Server(ProcessKey(7, 1), status="FAULT", clients=(Client(ProcessKey(8, 1), 7, contexts=whole),))
     known = {"condition": condition.ok(), "watch": "logs", "ordinals": {"0": "GPU-c"}}
     claims = Daemon(PIPE, uid=uid, servers=(server,), **known)
-    outdated = Client(ProcessKey(9, 1), 6, outdated_limits=True)
+    outdated = Client(ProcessKey(9, 1), 6, old_limits=(OldLimit("active_thread_percentage", 100.0, 50.0),))
     roots = Daemon(OTHER, uid=0, servers=(Server(ProcessKey(6, 1), clients=(outdated,)),), **known)
     return find_problems([claims, roots], [Device("GPU-c", 0, contexts=46)], None, euid=0)
 

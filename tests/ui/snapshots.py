@@ -14,6 +14,7 @@ from mpstui.core.model import (
     Device,
     Event,
     Health,
+    OldLimit,
     Problem,
     ProcessKey,
     Server,
@@ -86,8 +87,18 @@ def client(number: int, **changes: object) -> Client:
 def clients() -> tuple[Client, ...]:
     """46 clients, the awkward ones among them."""
     series = {number: client(number) for number in range(46)}
-    series[1] = replace(series[1], outdated_limits=True, active_thread_percentage=50.0, sm_count=66)
-    series[2] = replace(series[2], outdated_limits=True, active_thread_percentage=50.0, sm_count=66)
+    series[1] = replace(
+        series[1],
+        old_limits=(OldLimit("active_thread_percentage", 100.0, 50.0),),
+        active_thread_percentage=50.0,
+        sm_count=66,
+    )
+    series[2] = replace(
+        series[2],
+        old_limits=(OldLimit("active_thread_percentage", 100.0, 50.0),),
+        active_thread_percentage=50.0,
+        sm_count=66,
+    )
     series[3] = replace(series[3], gpu_memory={GPU0: int(1.94 * GIB)})
     series[4] = replace(series[4], state="TERMINATED", terminate_requested=True, gpu_memory={}, contexts=())
     series[6] = replace(

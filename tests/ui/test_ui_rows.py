@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from mpstui.core.model import Event, ServerFault, Snapshot
+from mpstui.core.model import Event, OldLimit, ServerFault, Snapshot
 from mpstui.fields import Shown
 
 from .screen import make_app, push, text_of
@@ -50,6 +50,50 @@ async def test_clients_that_a_fault_hit_are_lost_and_no_longer_green() -> None:
         assert label[2:].startswith("✕[+] server"), "where their rows are folded away, too"
 
 
+@pytest.mark.parametrize("size", [LARGE, (120, 40), (80, 24)])
+async def test_the_mark_stands_at_the_limit_that_is_old(size) -> None:
+    """A memory limit alone is no old share: the mark says which of the two the client keeps."""
+    threads = OldLimit("active_thread_percentage", 100.0, 50.0)
+    memory = OldLimit("pinned_mem_limits", 16 * GIB, 4 * GIB, "0")
+    full = {"gpu_memory": {GPU0: int(15.8 * GIB)}, "pinned_mem_limits": {"0": 16 * GIB}}
+    app = make_app(
+        node(
+            client(0, old_limits=(threads,)),
+            client(3, old_limits=(memory,), **full),
+            client(6, old_limits=(threads, memory), **full),
+            client(9),
+        )
+    )
+    async with app.run_test(size=size):
+        text = text_of(app)
+        heading = next(line for line in text.splitlines() if "THREADS" in line and " PID" in line)
+        assert heading.count("⟳old") == 2
+        start, end = heading.index("THREADS"), heading.index("THREADS") + 18
+        marks = [
+            [start <= at for at, sign in enumerate(line_of(app, 2000 + 7 * number)) if sign == "⟳"]
+            for number in (0, 3, 6, 9)
+        ]
+        assert marks == [[True], [False], [False, True], []]
+        for number in (3, 6):
+            row = line_of(app, 2000 + 7 * number)
+            assert "▲" in row
+            assert "…" not in row[:end], "neither the limit nor a mark is cut"
+
+
+@pytest.mark.parametrize("size", [LARGE, (80, 24)])
+async def test_a_share_with_a_digit_after_the_point_stands_below_the_others(size) -> None:
+    shares = {0: (100.0, 132, False), 3: (33.3, 42, False), 6: (10.0, 12, False), 9: (100.0, 132, True)}
+    rows = [
+        client(number, active_thread_percentage=share, sm_count=sms, sm_count_estimated=estimated)
+        for number, (share, sms, estimated) in shares.items()
+    ]
+    app = make_app(node(*rows))
+    async with app.run_test(size=size):
+        lines = [line_of(app, 2000 + 7 * number) for number in shares]
+        assert len({line.index("%") for line in lines}) == 1, lines
+        assert all("SM" in line for line in lines)
+
+
 async def test_memory_on_several_devices_is_the_sum_and_how_full_the_fullest_is() -> None:
     both = client(0, gpu_memory={GPU0: 2 * GIB, GPU1: 2 * GIB}, pinned_mem_limits={"0": 20 * GIB, "1": 4 * GIB})
     app = make_app(node(both))
@@ -69,7 +113,7 @@ async def test_a_client_that_was_there_before_the_fault_is_lost_with_it() -> Non
 
 @pytest.mark.parametrize("size", [LARGE, (80, 24), (60, 15)])
 async def test_outdated_limits_are_marked_at_every_size(size) -> None:
-    app = make_app(node(client(0, outdated_limits=True), client(5)))
+    app = make_app(node(client(0, old_limits=(OldLimit("active_thread_percentage", 100.0, 50.0),)), client(5)))
     async with app.run_test(size=size) as pilot:
         assert line_of(app, 2000).count("⟳") == 1
         assert "⟳" not in line_of(app, 2035)

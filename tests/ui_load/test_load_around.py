@@ -20,7 +20,7 @@ from ui.snapshots import (
 )
 from ui.snapshots import NOW as SNAPSHOT_TIME
 
-from mpstui.core.model import ProcessKey
+from mpstui.core.model import OldLimit, ProcessKey
 from mpstui.load.types import WorkerError
 from mpstui.ui.dialogs import ChangeForm, DetailsScreen, HelpScreen
 from mpstui.ui.dialogs.commands import ActionCommands
@@ -86,7 +86,7 @@ async def test_clients_older_than_the_servers_limit_are_marked():
     app = load_app(snapshot=FREE)
     async with app.run_test(size=SIZE) as pilot:
         await running(pilot, *["right"] * 4)
-        mine = client(0, key=ProcessKey(7001, 501), outdated_limits=True)
+        mine = client(0, key=ProcessKey(7001, 501), old_limits=(OldLimit("active_thread_percentage", 100.0, 50.0),))
         app.collector.push(rich(daemons=(daemon(servers=(server(clients=(mine,)),)),)))
         await until(pilot, lambda: "⟳ outdated limits: R restarts it" in text_of(app))
         assert "25 % for clients that start now; ⟳ 1 outdated: R restarts one" in text_of(app)

@@ -8,7 +8,7 @@ import pytest
 from ui.screen import until
 from ui.snapshots import GPU0, client, daemon, device, rich, server, unhealthy
 
-from mpstui.core.model import ProcessKey
+from mpstui.core.model import OldLimit, ProcessKey
 from mpstui.load.types import WorkerError
 from mpstui.ui.load.plot import POINT_SECONDS
 
@@ -54,7 +54,7 @@ async def mixed(pilot) -> None:
     supervisor.say(
         3, state="restarting", figure=None, notes=("restarted: a change of limits reaches new clients only",)
     )
-    mine = client(0, key=ProcessKey(7002, 502), outdated_limits=True)
+    mine = client(0, key=ProcessKey(7002, 502), old_limits=(OldLimit("active_thread_percentage", 100.0, 50.0),))
     held = server(active_thread_percentage=50.0, clients=(mine,))
     pilot.app.collector.push(replace(FREE, daemons=(daemon(servers=(held,)),)))
     await settled(pilot)

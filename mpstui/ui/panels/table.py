@@ -168,8 +168,10 @@ class TablePanel(Panel[T]):
         line: list[tuple[str, str]] = [(" " * self.GUTTER, "head")]
         for each, room, mark, legend in columns:
             name = each.heading(room)
-            if legend and len(name) + len(mark) + len(legend) < room:
-                name, mark = f"{name}{mark or ' '}{legend}", ""
+            for said in (name, name.partition("/")[0].rstrip()) if legend else ():
+                if len(said) + len(mark or " ") + len(legend) < room:
+                    name, mark = f"{said}{mark or ' '}{legend}", ""
+                    break
             if mark:  # it is never what gives way, and one cell stays free before the next heading
                 gap = " " if len(name) + 2 < room else ""
                 name = f"{name[: room - 2]}{gap}{mark}"
@@ -261,7 +263,7 @@ def _placed(
         if stretch and number == len(columns):
             yield from fit_line(_styled(cell, plain), room)
         else:
-            mark = None if row is None or column.mark is None else column.mark(row) or " "
+            mark = None if row is None or column.mark is None else column.mark(row)
             yield from _fit_cell(tuple(cell), room, column.gap, column.align == ">", mark, plain)
 
 
@@ -277,7 +279,7 @@ def _fit_cell(cell: Line, room: int, gap: int, right: bool, mark: str | None, pl
         return ((" " * spare, style), *spans, ("  ", style))
     if right:
         return ((fit("".join(text for text, _ in spans), room - 2, ">") + "  ", style),)
-    if mark is not None:
+    if mark:
         return (*fit_line(spans, room - 2, style), (f"{mark} ", "warn"))
     if len(spans) == 1:
         return ((fit(spans[0][0], room - gap) + " " * gap, style),)
