@@ -132,7 +132,10 @@ class MpsTuiApp(ScreenProgram):
         return self.overview
 
     def begun(self) -> bool:
-        return self.overview.knows
+        return self.overview.knows and self.overview.placed
+
+    def placed(self, screen: Screen[Any]) -> bool:
+        return screen is not self.overview or self.overview.placed
 
     def taking_over(self) -> None:
         self._taking_over()

@@ -232,6 +232,11 @@ class Overview(WithPast, WithTrouble, Ground):
         return self._snapshot is not None
 
     @property
+    def placed(self) -> bool:
+        """Whether all on it have been told their sizes."""
+        return bool(self._sizes)
+
+    @property
     def face(self) -> tuple[object, ...]:
         """What gives its keys another meaning: which daemon is shown, whether its condition stands in for its panels,
         and who can be rescued."""

@@ -84,6 +84,10 @@ class ScreenProgram(TypedApp[int]):
         """Leave."""
         raise NotImplementedError
 
+    def placed(self, screen: Screen[Any]) -> bool:
+        """Whether what is on it has its place: until then it is blank, and what the terminal shows stays there."""
+        return True
+
     def taking_over(self) -> None:
         """Signals are heeded, and the terminal is about to be taken."""
 
@@ -232,6 +236,8 @@ class ScreenProgram(TypedApp[int]):
 
     def written_instead(self, update: Update | None, screen: Screen[Any]) -> str | None:
         """Only the cells that differ from what the terminal shows."""
+        if not self.placed(screen):
+            return ""
         sequence = self._diff.sequence(update, self.console) if update is not None else None
         if sequence is None and (whole := self.whole(screen)) is not None:  # a part, of what nobody knows
             sequence = self._diff.sequence(whole, self.console)

@@ -11,12 +11,14 @@ from textual.color import Color
 from textual.events import Resize
 from textual.geometry import Size
 from textual.screen import Screen
+from textual.strip import Strip
 from textual.widgets import Static
 
 from mpstui.core.model import Condition, Event, Health, Problem, ProcessKey, Snapshot, StartFailures
 from mpstui.ui.app import NewSnapshot
 from mpstui.ui.bars import Header
 from mpstui.ui.lines import StyledScreen
+from mpstui.ui.private import Update
 from mpstui.ui.theme import contrast
 
 from .screen import make_app, text_of, until
@@ -182,6 +184,22 @@ async def test_what_is_known_already_is_on_the_screen_before_anything_more_is_re
         await pilot.pause()
     assert len(seen) == 1
     assert "job-4711" in seen[0]
+
+
+async def test_what_the_terminal_shows_stays_until_everything_has_its_place() -> None:
+    """The first picture was a blank one, and the second had no clients."""
+    app, early = make_app(rich()), []
+    subscribe = app.collector.subscribe
+
+    def mounting(callback):
+        early.append((app.begun(), app.written_instead(Update(app.size, [(0, 0, [Strip.blank(5)])]), app.overview)))
+        return subscribe(callback)
+
+    app.collector.subscribe = mounting
+    async with app.run_test(size=SIZE) as pilot:
+        await until(pilot, app.begun)
+        assert early == [(False, "")]
+        assert "job-4711" in str(app.written_instead(app.whole(app.overview), app.overview))
 
 
 async def test_before_nvml_was_read_no_device_is_said_to_be_missing() -> None:
