@@ -334,7 +334,7 @@ LIMIT: Final[Thing[Limit]] = Thing(
         Field(
             "server_pid", "server", INTEGER, lambda x, v: x.server.pid if x.server else None, null=True,
             about="null: the daemon's default, for servers that start from now on.",
-            column=Column(10, 15, 99, " ", cell=_limit_name, gap=0), row=Text(10, "LIMITS", _limit_row),
+            column=Column(10, 15, 99, "LIMITS", cell=_limit_name, gap=0), row=Text(10, "LIMITS", _limit_row),
         ),
         Field(
             "active_thread_percentage", "threads", SHARE, lambda x, v: x.percentage, null=True,

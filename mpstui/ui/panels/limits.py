@@ -19,6 +19,7 @@ class LimitsPanel(TablePanel[Limit]):
     TITLE: ClassVar[str] = "Limits"
     KIND: ClassVar[str] = "limit"
     THING: ClassVar[Thing[Limit]] = LIMIT
+    GUTTER: ClassVar[int] = 3
 
     def show(self, snapshot: Snapshot, daemon: Daemon) -> None:
         self.view = View.of(snapshot, daemon)
@@ -41,3 +42,7 @@ class LimitsPanel(TablePanel[Limit]):
         """Mark and number, where the word would take a heading's place."""
         line = self.corner()
         return tuple((text.rpartition(" ")[0], style) for text, style in line) if width_of(line) > free else line
+
+    def named(self) -> Line:
+        """The first heading is its name."""
+        return ()

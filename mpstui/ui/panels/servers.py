@@ -19,6 +19,7 @@ class ServersPanel(TablePanel[Server]):
     TITLE: ClassVar[str] = "Servers"
     KIND: ClassVar[str] = "server"
     THING: ClassVar[Thing[Server]] = SERVER
+    GUTTER: ClassVar[int] = 3
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
