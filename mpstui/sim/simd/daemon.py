@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import select
@@ -106,6 +107,8 @@ class SimDaemon:
         self._loop.watch(wakeup, self._loop.stop)
         if lifeline is not None:
             self._loop.watch(lifeline, lambda: self._lifeline(lifeline))
+        gc.freeze()  # nothing of what is there by now is garbage
+        gc.enable()
         self._loop.run()
         self.pending.clear()  # no new server for them
         for server in list(self.servers.values()):
