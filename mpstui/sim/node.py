@@ -36,7 +36,10 @@ from mpstui.system.trusted import NotTrustedError, judge_way
 _ROOT: Final = Path(__file__).resolve().parents[2]
 _END_SECONDS: Final = 120.0
 """After a SIGKILL; a busy machine takes its time."""
-_SERVE: Final = "import sys; sys.path.insert(0, sys.argv[1]); from mpstui.sim.serving import main; main(sys.argv[2:])"
+_SERVE: Final = (
+    "import gc, sys; gc.disable(); sys.path.insert(0, sys.argv[1]); "
+    "from mpstui.sim.serving import main; gc.freeze(); gc.enable(); main(sys.argv[2:])"
+)
 
 
 class SimError(Exception):
