@@ -38,50 +38,50 @@ COMMANDS = (
 
 
 def device(index: int, contexts: int | None, **changes: object) -> Device:
-    values = Device(
-        uuid=(GPU0, GPU1)[index],
-        index=index,
-        name="NVIDIA H100 80GB HBM3",
-        sm_count=132,
-        compute_capability=(9, 0),
-        memory_total=int(79.6 * GIB),
-        memory_used=int((24.4, 71.9)[index] * GIB),
-        compute_mode=("Default", "Exclusive_Process")[index],
-        mig=False,
-        contexts=contexts,
-        sm_utilization=(87.0, 34.0)[index],
-        sm_occupancy=(41.0, 12.0)[index],
-        dram_utilization=(22.0, 63.0)[index],
-        gpu_utilization=100.0,
-        power_watts=(341.0, 298.0)[index],
-        temperature=(46.0, 71.0)[index],
-    )
-    return replace(values, **changes)
+    values: dict[str, Any] = {
+        "uuid": (GPU0, GPU1)[index],
+        "index": index,
+        "name": "NVIDIA H100 80GB HBM3",
+        "sm_count": 132,
+        "compute_capability": (9, 0),
+        "memory_total": int(79.6 * GIB),
+        "memory_used": int((24.4, 71.9)[index] * GIB),
+        "compute_mode": ("Default", "Exclusive_Process")[index],
+        "mig": False,
+        "contexts": contexts,
+        "sm_utilization": (87.0, 34.0)[index],
+        "sm_occupancy": (41.0, 12.0)[index],
+        "dram_utilization": (22.0, 63.0)[index],
+        "gpu_utilization": 100.0,
+        "power_watts": (341.0, 298.0)[index],
+        "temperature": (46.0, 71.0)[index],
+    }
+    return Device(**{**values, **changes})
 
 
 def client(number: int, **changes: object) -> Client:
     """A client in a regular series: every third has limits of its own, users and commands in turn."""
     limited = number % 3 == 0
     uuid = GPU0 if number < 40 else GPU1
-    values = Client(
-        key=ProcessKey(2000 + number * 7, 1_000 + number),
-        server_pid=1402,
-        id=number + 1,
-        start_time=NOW - 40 - number * 137,
-        uid=1000 + number % 5,
-        user=USERS[number % 5],
-        command=COMMANDS[number % 5],
-        state="INACTIVE" if number % 11 == 5 else "ACTIVE",
-        contexts=(Context(number, uuid),),
-        gpu_memory={uuid: (500 + number * 31) << 20},
-        cpu_percent=float(number * 13 % 101),
-        active_thread_percentage=25.0 if limited else 100.0,
-        sm_count=32 if limited else 132,
-        pinned_mem_limits={"0": 2 * GIB} if limited else {},
-        memory_limit_known=True,
-        client_priority=0,
-    )
-    return replace(values, **changes)
+    values: dict[str, Any] = {
+        "key": ProcessKey(2000 + number * 7, 1_000 + number),
+        "server_pid": 1402,
+        "id": number + 1,
+        "start_time": NOW - 40 - number * 137,
+        "uid": 1000 + number % 5,
+        "user": USERS[number % 5],
+        "command": COMMANDS[number % 5],
+        "state": "INACTIVE" if number % 11 == 5 else "ACTIVE",
+        "contexts": (Context(number, uuid),),
+        "gpu_memory": {uuid: (500 + number * 31) << 20},
+        "cpu_percent": float(number * 13 % 101),
+        "active_thread_percentage": 25.0 if limited else 100.0,
+        "sm_count": 32 if limited else 132,
+        "pinned_mem_limits": {"0": 2 * GIB} if limited else {},
+        "memory_limit_known": True,
+        "client_priority": 0,
+    }
+    return Client(**{**values, **changes})
 
 
 def clients() -> tuple[Client, ...]:
@@ -118,39 +118,39 @@ def clients() -> tuple[Client, ...]:
 
 
 def server(**changes: object) -> Server:
-    values = Server(
-        key=ProcessKey(1402, 900),
-        uid=0,
-        user="root",
-        status="ACTIVE",
-        start_time=NOW - 7300,
-        active_thread_percentage=25.0,
-        pinned_mem_limits={"0": 2 * GIB, "1": 4 * GIB},
-        clients=clients(),
-    )
-    return replace(values, **changes)
+    values: dict[str, Any] = {
+        "key": ProcessKey(1402, 900),
+        "uid": 0,
+        "user": "root",
+        "status": "ACTIVE",
+        "start_time": NOW - 7300,
+        "active_thread_percentage": 25.0,
+        "pinned_mem_limits": {"0": 2 * GIB, "1": 4 * GIB},
+        "clients": clients(),
+    }
+    return Server(**{**values, **changes})
 
 
 def daemon(**changes: object) -> Daemon:
-    values = Daemon(
-        pipe_dir=PIPE,
-        log_dir=Path("/var/log/nvidia-mps"),
-        key=ProcessKey(1300, 800),
-        uid=0,
-        user="root",
-        start_time=NOW - 7400,
-        protocol="legacy",
-        version="13000",
-        multiuser=False,
-        condition=condition.ok(),
-        default_active_thread_percentage=100.0,
-        default_client_priority=0,
-        ordinals={"0": GPU0, "1": GPU1},
-        servers=(server(),),
-        watch="logs",
-        speaker=Speaker(0, "root's daemon"),
-    )
-    return replace(values, **changes)
+    values: dict[str, Any] = {
+        "pipe_dir": PIPE,
+        "log_dir": Path("/var/log/nvidia-mps"),
+        "key": ProcessKey(1300, 800),
+        "uid": 0,
+        "user": "root",
+        "start_time": NOW - 7400,
+        "protocol": "legacy",
+        "version": "13000",
+        "multiuser": False,
+        "condition": condition.ok(),
+        "default_active_thread_percentage": 100.0,
+        "default_client_priority": 0,
+        "ordinals": {"0": GPU0, "1": GPU1},
+        "servers": (server(),),
+        "watch": "logs",
+        "speaker": Speaker(0, "root's daemon"),
+    }
+    return Daemon(**{**values, **changes})
 
 
 def events() -> tuple[Event, ...]:
@@ -177,15 +177,15 @@ def events() -> tuple[Event, ...]:
 def rich(**changes: object) -> Snapshot:
     """Two devices, two daemons, 46 clients."""
     second = daemon(pipe_dir=OTHER_PIPE, key=ProcessKey(5100, 5000), user="bob", uid=1001, servers=())
-    values = Snapshot(
-        time=NOW,
-        host="gpu-07",
-        driver_version="580.159.04",
-        daemons=(daemon(), second),
-        devices=(device(0, 46), device(1, 7)),
-        events=events(),
-    )
-    return replace(values, **changes)
+    values: dict[str, Any] = {
+        "time": NOW,
+        "host": "gpu-07",
+        "driver_version": "580.159.04",
+        "daemons": (daemon(), second),
+        "devices": (device(0, 46), device(1, 7)),
+        "events": events(),
+    }
+    return Snapshot(**{**values, **changes})
 
 
 def one_daemon(**changes: object) -> Snapshot:
