@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from mpstui.control.answer import Outcome
-from mpstui.control.commandline import SOCKETS, patience
+from mpstui.control.commandline import PROOF, SOCKET_PATH_LIMIT, SOCKETS, patience
 from mpstui.control.holder import HELD_AFTER, SessionWatch
 from mpstui.core.condition import describe_holder
 from mpstui.core.late import pattern
@@ -26,14 +26,8 @@ from mpstui.system.memory import real_path
 
 OUTPUT_LIMIT = 4 << 20
 """Bytes of output after which a binary is taken to be flooding; 48 clients with 4 KB of argv[0] each are 0.2 MB."""
-SOCKET_PATH_LIMIT = 107
-"""Bytes of a Unix socket's path (``sun_path`` less its NUL)."""
 CANNOT_SEND = b"Cannot send command to MPS control daemon process"
 """The daemon serves another session. The command did not reach it: its log does not show it (fact 2)."""
-PROOF = "get_default_active_thread_percentage"
-"""Asked in the same session before a command whose answer may be empty. Its own never is: without it nothing has
-reached the daemon, which the binary does not always say (fact 30); with it an empty answer to the command is one. Only
-``quit`` takes the answer along: the daemon ends under the binary."""
 MODULES = frozenset(("server", "namespace", "client", "device", "sm-partition", "feature"))
 """Of protocol 3, whose commands are sent as the binary's arguments."""
 _QUESTIONS = ("get_", "ps", "device_query", "lspart")

@@ -12,6 +12,12 @@ from mpstui.core.late import pattern
 PROGRAM: Final = "nvidia-cuda-mps-control"
 SOCKETS: Final = ("control", "control_privileged")
 """In a daemon's pipe directory; of protocol 3 the first alone is documented."""
+SOCKET_PATH_LIMIT: Final = 107
+"""Bytes of a Unix socket's path (``sun_path`` less its NUL)."""
+PROOF: Final = "get_default_active_thread_percentage"
+"""Asked in the same session before a command whose answer may be empty. Its own never is: without it nothing has
+reached the daemon, which the binary does not always say (fact 30); with it an empty answer to the command is one. Only
+``quit`` takes the answer along: the daemon ends under the binary."""
 PROTOCOL_VARIABLE: Final = "CUDA_MPS_PROTOCOL_VERSION"
 Protocol = Literal["legacy", "v3"]
 _INTERPRETER: Final = pattern(r"(?:python|pypy|perl)[\d.]*|(?:ba|da|k|z)?sh")

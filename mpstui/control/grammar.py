@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Final, Literal, NamedTuple
 
-from mpstui.control.channel import PROOF
+from mpstui.control.commandline import PROOF
 from mpstui.core.late import pattern
 from mpstui.core.model import EMPTY, Event, EventKind, event_of, server_devices
 from mpstui.core.text import client_pids, format_size, printable, taken_limit

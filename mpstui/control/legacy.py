@@ -10,7 +10,8 @@ import re
 from collections.abc import Callable, Sequence
 
 from mpstui.control.answer import Outcome
-from mpstui.control.channel import CANNOT_SEND, PROOF
+from mpstui.control.channel import CANNOT_SEND
+from mpstui.control.commandline import PROOF
 from mpstui.control.grammar import LogKind, LogParser
 from mpstui.control.wire import (
     MOST_CLIENTS,

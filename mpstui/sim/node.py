@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Final
 
-from mpstui.control.channel import PROOF, SOCKET_PATH_LIMIT
+from mpstui.control.commandline import PROOF, SOCKET_PATH_LIMIT
 from mpstui.control.drivers import DRIVERS, nearest
 from mpstui.core.text import path_text, printable
 from mpstui.sim.client import Behaviour, SimClient

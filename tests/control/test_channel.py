@@ -20,7 +20,8 @@ from mpstui.control import channel as channel_module
 from mpstui.control import holder as holder_module
 from mpstui.control.answer import Outcome
 from mpstui.control.binary import look
-from mpstui.control.channel import OUTPUT_LIMIT, PROOF, ControlChannel, RawReply
+from mpstui.control.channel import OUTPUT_LIMIT, ControlChannel, RawReply
+from mpstui.control.commandline import PROOF
 from mpstui.control.holder import HeldSession
 from mpstui.control.mps import MpsControl
 from mpstui.control.protocol import LEGACY

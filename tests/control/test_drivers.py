@@ -11,8 +11,8 @@ from contract.commands import Commands
 
 from control.test_recordings import PARSERS
 from mpstui.control.answer import Outcome
-from mpstui.control.channel import PROOF, ControlChannel, RawReply
-from mpstui.control.commandline import parse_command_line
+from mpstui.control.channel import ControlChannel, RawReply
+from mpstui.control.commandline import PROOF, parse_command_line
 from mpstui.control.drivers import COMMANDS, absent_from
 from mpstui.control.grammar import LogParser
 from mpstui.control.legacy import judge

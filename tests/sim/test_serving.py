@@ -245,3 +245,8 @@ def test_a_path_that_is_too_long_is_an_error(tmp_path: Path) -> None:
         SimNode.start(below.ljust(89, "x"))
     with pytest.raises(SimError, match="Not a directory"):  # as it has the length
         SimNode.start(below.ljust(88, "x"))
+
+
+def test_a_simulated_node_imports_no_event_loop() -> None:
+    program = "import sys, mpstui.sim.serving; sys.exit('asyncio' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
