@@ -35,8 +35,10 @@ from mpstui.fields import (
     UnknownFieldError,
     View,
     choose,
+    fitted,
     lay_out,
     possible_columns,
+    wished,
 )
 from mpstui.plan.chain import limit_chains
 from mpstui.ui.daemons.screen import about
@@ -164,6 +166,17 @@ def test_what_the_user_chose_stays_and_its_commands_too() -> None:
     ]
     assert {len(each) for each in shown} == {len(chosen)}
     assert all(after["command"] >= before["command"] for before, after in pairwise(shown))
+
+
+def test_the_possible_columns_are_made_once_for_each_thing_and_are_its_own() -> None:
+    """They were made twice for each list and second, the half of what laying it out took."""
+    assert possible_columns(CLIENT) is possible_columns(CLIENT)
+    assert wished(CLIENT, ()) is wished(CLIENT, ())
+    narrow = fitted(CLIENT, {"user": 1})
+    widths = [next(each.column.width for each in possible_columns(of) if each.id == "user") for of in (CLIENT, narrow)]
+    assert widths[0] > widths[1]
+    assert lay_out(narrow, View(), 158, 3, stretch=True) != lay_out(CLIENT, View(), 158, 3, stretch=True)
+    assert wished(CLIENT, [Shown("user", asked=False)]) != wished(CLIENT, ())
 
 
 @pytest.mark.parametrize("width", [-2, -1])

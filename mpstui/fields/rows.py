@@ -479,6 +479,9 @@ class Thing(Generic[T]):
     """What its fields are looked at in, where that is not what the thing that holds it is."""
     whole: bool = False
     """Whether its own values are told whichever fields of what it holds are chosen."""
+    _possible: list[Field[T]] = field(default_factory=list, init=False, repr=False, compare=False)
+    _usual: list[Shown] = field(default_factory=list, init=False, repr=False, compare=False)
+    """What :func:`possible_columns` and :func:`wished` have made of it, as each list is laid out anew each second."""
 
     def __getitem__(self, name: str) -> Field[T]:
         return next(each for each in self.fields if each.id == name)
@@ -567,21 +570,30 @@ class Shown(NamedTuple):
     """Whether it was asked for; None: as usual, where there is room. False: it is hidden."""
 
 
-def possible_columns(thing: Thing[T]) -> list[Field[T]]:
+def possible_columns(thing: Thing[T]) -> Sequence[Field[T]]:
     """Each field that can be a column, those that usually are first; a field without a column of its own is as wide as
     its heading."""
-    known = thing.columns()
-    other = [
-        replace(each, column=Column(_NO_PLACE, max(10, len(each.title) + 2), 1))
-        for each in thing.fields
-        if each.column is None and each.of is None and each.type not in (WORDS, OBJECT, OBJECTS)
-    ]
-    return [*known, *other]
+    if not thing._possible:
+        other = (
+            replace(each, column=Column(_NO_PLACE, max(10, len(each.title) + 2), 1))
+            for each in thing.fields
+            if each.column is None and each.of is None and each.type not in (WORDS, OBJECT, OBJECTS)
+        )
+        thing._possible[:] = [*thing.columns(), *other]
+    return thing._possible
 
 
-def wished(thing: Thing[T], changes: Sequence[Shown]) -> list[Shown]:
+def wished(thing: Thing[T], changes: Sequence[Shown]) -> Sequence[Shown]:
     """What the user's ``changes`` make of the usual columns: those that are no part of them come at their usual places,
     so that a list that was kept says nothing of a column that it does not name."""
+    if changes:
+        return _wished(thing, changes)
+    if not thing._usual:
+        thing._usual[:] = _wished(thing, ())
+    return thing._usual
+
+
+def _wished(thing: Thing[T], changes: Sequence[Shown]) -> list[Shown]:
     known = {each.id: each for each in possible_columns(thing)}
     wishes = list({one.id: one for one in changes if one.id in known}.values())
     for each in thing.columns():
