@@ -141,6 +141,8 @@ def run_screen(options: argparse.Namespace, pipe_dirs: tuple[Path, ...], tour: T
         app.mouse, app.past, app.give_back = not options.no_mouse, collector, give_back
         app.fleet = os.environ.pop(FLEET_VARIABLE, "") == "1"  # and of no program that is started from here
         app.commands = commands
+        if collector.live is not None:
+            collector.live.catch_up()
         return app.run(mouse=app.mouse) or 0
 
 

@@ -71,6 +71,9 @@ class NodeWatcher:
     nothing changes, no command is sent at all.
     """
 
+    _first: NvmlSample | None = None
+    """What NVML has answered to the first look, in its thread; None before, and once that is folded."""
+
     def __init__(
         self,
         pipe_dirs: Sequence[Path],
@@ -314,16 +317,32 @@ class NodeWatcher:
         """A first look at places, logs and /proc, in whatever event loop; no daemon is asked. NVML, which takes longest
         to start, is begun with, and is in it where it has answered by then. For whoever has something else to do before
         :meth:`start`."""
-        reading = self._gpu.call(self._sources.nvml.sample)
+        self._gpu.call(self._read_first)
         with self._node.untold():  # whoever keeps what was begins with the state that this comes to
             await self._discover()
             await self._read_facts()
-            if reading.done() and reading.exception() is None:
-                self._node.set_sample(reading.result())
-                self.read_at = self._clock()
+            self._take_first()
             shown = self._emit()
         self._jobs.clear()
         return shown
+
+    def catch_up(self) -> None:
+        """Between :meth:`prime` and :meth:`start`: what NVML has answered since is in the snapshot."""
+        with self._node.untold():
+            if self._take_first():
+                self._emit()
+
+    def _read_first(self) -> None:
+        self._first = self._sources.nvml.sample()
+
+    def _take_first(self) -> bool:
+        """Whether NVML has answered for the first time."""
+        first, self._first = self._first, None
+        if first is None:
+            return False
+        self._node.set_sample(first)
+        self.read_at = self._clock()
+        return True
 
     async def once(self, *, rates: bool = False, need: Need | None = None) -> Snapshot:
         """One complete reading: places, logs, NVML, every daemon that runs, and /proc. CPU percentages stay unknown.

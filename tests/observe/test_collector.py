@@ -51,13 +51,22 @@ async def test_the_first_look_has_what_nvml_has_answered_and_asks_no_daemon(tmp_
     assert node.control.sent == []
 
 
-async def test_the_first_look_waits_for_no_nvml(tmp_path):
+async def test_the_first_look_waits_for_no_nvml_and_what_it_answers_later_is_there_before_the_start(tmp_path):
     node = Node(tmp_path)
     node.nvml.gate.clear()
     node.collector._gpu = calls = BlockingCalls("test-nvml")
     try:
         shown = await node.collector.prime()
         assert shown.devices == ()
+        node.collector.catch_up()
+        assert node.collector.snapshot is shown
+        node.nvml.gate.set()
+        await calls.call(lambda: None)
+        node.collector.catch_up()
+        assert [device.uuid for device in node.collector.snapshot.devices] == [UUID]
+        assert node.seen[-1] is node.collector.snapshot
+        node.collector.catch_up()
+        assert len(node.seen) == 2
     finally:
         node.nvml.gate.set()
         calls.close()
