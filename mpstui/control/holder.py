@@ -124,7 +124,7 @@ def _session(
     sockets = sockets_of(pid)
     if sockets is not None and not sockets:
         return None  # it is not connected yet, or no more
-    if sockets is not None and connected is not None and _same_network(pid):
+    if sockets is not None and connected is not None and same_network(pid):
         sockets = sockets & connected or sockets & again()
         if not sockets:
             return None
@@ -171,7 +171,7 @@ def sockets_of(pid: int) -> frozenset[int] | None:
     return frozenset(found)
 
 
-def _same_network(pid: int) -> bool:
+def same_network(pid: int) -> bool:
     """The kernel lists the connections of one network namespace, ours."""
     try:
         return os.stat(f"/proc/{pid}/ns/net").st_ino == os.stat("/proc/self/ns/net").st_ino
@@ -217,19 +217,19 @@ FileAt = tuple[int, int]
 
 
 def file_at(path: Path) -> FileAt | None:
-    """What is at this name itself; None for nothing."""
+    """What who connects at this name comes to; None for nothing."""
     try:
-        return _vfs(os.lstat(path))
+        return _vfs(os.stat(path))
     except (OSError, ValueError):
         return None
 
 
-def listening(sockets: Collection[int]) -> Mapping[int, FileAt]:
+def listening(sockets: Collection[int]) -> Mapping[int, FileAt] | None:
     """Those of these sockets, by their inodes, that listen at a file of this network namespace, whatever its name was
     when they were bound to it. Each is asked for by itself: the list of all comes in pieces, and while sockets come and
     go elsewhere it leaves some out, without a word (NLM_F_DUMP_INTR is never set in it).
 
-    Empty also where the kernel tells nothing. It may have other numbers: of an overlay whose layers are on several file
+    None where the kernel tells nothing. It may have other numbers: of an overlay whose layers are on several file
     systems a file has another device there than for who looks. So it tells where they do not listen only of a device on
     which one of them does. Of very many sockets, as where others have connected, the oldest are looked at.
     """
@@ -240,7 +240,7 @@ def listening(sockets: Collection[int]) -> Mapping[int, FileAt]:
                 if (attributes := _unix_socket(link, inode)) and (at := _place(attributes)) is not None:
                     found[inode] = at
     except (OSError, struct.error):
-        return {}
+        return None
     return found
 
 

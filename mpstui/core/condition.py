@@ -64,6 +64,7 @@ def meaning_of(health: Health) -> str:
 
 
 _UNASKED: Final = "whether it answers is not known yet: it has answered no question so far"
+STARTING: Final = "it does not have its sockets yet"
 _NOT_ALONE: Final = "End no process only because this daemon names it."
 _ASK: Final = "Ask the daemon's user, or start a new daemon in another directory."
 
@@ -111,7 +112,7 @@ def unasked(detail: str, moment: Moment) -> Condition:
 
 def starting() -> Condition:
     """It runs since a moment ago, and nobody can come to it yet."""
-    return _condition("starting", "it does not have its sockets yet", None)
+    return _condition("starting", STARTING, None)
 
 
 def untold(detail: str) -> Condition:

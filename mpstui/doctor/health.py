@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from mpstui.core.condition import STARTING
 from mpstui.core.text import path_text, unprintable
 from mpstui.core.trust import cut_off_by, whose_word
 from mpstui.observe.discovery import Place, discover, named, watched_speaker
@@ -68,7 +69,7 @@ def _of_place(place: Place) -> Health:
     if stat is not None and stat.state in "Tt":
         return Health(NO_ANSWER, f"{shown}: daemon {pid} is stopped, by a signal or by a debugger")
     if place.starting:
-        return Health(NO_ANSWER, f"{shown}: daemon {pid} is starting: it does not have its sockets yet")
+        return Health(NO_ANSWER, f"{shown}: daemon {pid} is starting: {STARTING}")
     if not place.usurped(os.geteuid()):
         place = place._replace(speaker=watched_speaker(place))
     if place.usurped(os.geteuid()):

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from mpstui.control.commandline import PROGRAM, SOCKETS, Protocol, parse_command_line
-from mpstui.control.holder import FileAt, file_at, listening, listening_at, sockets_of
+from mpstui.control.holder import FileAt, file_at, listening, listening_at, same_network, sockets_of
+from mpstui.core.condition import STARTING
 from mpstui.core.late import pattern
 from mpstui.core.model import DEVICES_VARIABLE, EMPTY, LIMIT_VARIABLES, ProcessKey
 from mpstui.core.text import owner, path_text, printable, unprintable
@@ -276,7 +277,7 @@ _LOOKS: Final = 4
 """At a name that leads elsewhere each time."""
 _RECENT: Final = 60.0
 """Seconds since the last change in a directory, in which somebody may be exchanging its sockets again and again."""
-STARTS_WITHIN: Final = 5.0
+STARTS_WITHIN: Final = 10.0
 """Seconds until a daemon has its sockets; it took 13 ms on an H100 node."""
 _NOT_LOOKED_AT: Final = "its sockets cannot be looked at"
 
@@ -337,6 +338,8 @@ def _speaker(pipe_dir: Path, folder: int) -> Speaker:
         return Speaker(None, _NOT_LOOKED_AT)
     users, theirs = sorted(owners - {0}), tuple(sorted({found.st_uid for found in sockets}))
     by = users[0] if users else None
+    if any(stat.S_ISLNK(found.st_mode) for found in sockets):
+        return Speaker(None, "a link is in the place of a socket of its", by=by, sockets=theirs)
     if not all(stat.S_ISSOCK(found.st_mode) for found in sockets):
         return Speaker(None, "the files in the place of its sockets are no sockets", by=by, sockets=theirs)
     if len(users) > 1:
@@ -477,14 +480,18 @@ def not_usurped(pipe_dir: Path, folder: int, pid: int) -> str | None:
     name, daemon = path_text(pipe_dir), daemon_process(pid)
     if daemon is None or daemon.pipe_id != _id(os.fstat(folder)) or not _has_its_own_name(daemon):
         return f"process {pid} is not seen to be the daemon of {name} by a name that nobody else leads elsewhere"
-    if is_starting(pipe_dir, daemon.key, daemon.start_time, time.time(), _names_of(daemon.protocol)):
-        return f"the daemon of {name} was started a moment ago, and does not have its sockets yet"
-    speaker = _speaker_of(pipe_dir, folder)
-    if speaker.steered:
-        return f"others have the way to {name}, or lead it elsewhere"
-    speaker = _cut_off(pipe_dir, daemon.protocol, daemon.key, speaker)  # nobody else leads that name elsewhere
-    place = Place(pipe_dir, "running", daemon=daemon.key, uid=daemon.uid, speaker=speaker)
-    return None if place.usurped(os.geteuid()) else f"the sockets in {name} are its own now"
+    for pause in (_PAUSE, 0):  # seen so twice: one that ends takes its sockets away first
+        if is_starting(daemon.key, daemon.start_time, time.time(), _names_of(daemon.protocol)):
+            return f"the daemon of {name} was started a moment ago: {STARTING}"
+        speaker = _speaker_of(pipe_dir, folder)
+        if speaker.steered:
+            return f"others have the way to {name}, or lead it elsewhere"
+        speaker = _cut_off(pipe_dir, daemon.protocol, daemon.key, speaker)  # nobody else leads that name elsewhere
+        place = Place(pipe_dir, "running", daemon=daemon.key, uid=daemon.uid, speaker=speaker)
+        if not place.usurped(os.geteuid()):
+            return f"the sockets in {name} are its own now"
+        time.sleep(pause)
+    return None
 
 
 def _has_its_own_name(daemon: DaemonProcess) -> bool:
@@ -724,12 +731,13 @@ class Place(NamedTuple):
 
 
 def _not_there(pipe_dir: Path, names: Sequence[str]) -> str | None:
-    """Which of a daemon's sockets is not in its place, as a clause. Whoever may write to the directory puts its other
-    files there too; which is which their modes tell (fact 42): everybody may write to ``control`` alone."""
+    """Which of a daemon's sockets who connects does not find in its place, as a clause. Whoever may write to the
+    directory puts its other files there too; which is which their modes tell (fact 42): everybody may write to
+    ``control`` alone."""
     modes = []
     for name in names:
         try:
-            modes.append(os.lstat(pipe_dir / name).st_mode)
+            modes.append(os.stat(pipe_dir / name).st_mode)
         except (OSError, ValueError):
             modes.append(0)
         if not stat.S_ISSOCK(modes[-1]):
@@ -918,59 +926,75 @@ def _place(
     daemons: Sequence[DaemonProcess],
     others: Sequence[DaemonProcess] = (),
 ) -> Place:
-    """``others``: of whom it is told where none runs here."""
+    """``others``: of whom it is told where none runs here. A daemon that is cut off is seen so twice: one that ends
+    takes its sockets away first."""
+    place = _seen(pipe_dir, wanted_log_dir, daemons, others)
+    if place.usurped(os.geteuid()):
+        time.sleep(_PAUSE)
+        living = [each for each in daemons if process_key(each.key.pid) == each.key]
+        place = _seen(pipe_dir, wanted_log_dir, living, others)
+    return place
+
+
+def _seen(
+    pipe_dir: Path, wanted_log_dir: Path | None, daemons: Sequence[DaemonProcess], others: Sequence[DaemonProcess]
+) -> Place:
     for _ in range(_LOOKS):
         speaker, folder = _looked_at(pipe_dir)
         found = _found(pipe_dir, wanted_log_dir, daemons, others)
-        seen = {each.pipe_id for each in daemons if each.key == found.daemon} - {None}
-        if folder is None or (seen or {file_id(pipe_dir)}) == {folder}:
+        there = {each.pipe_id for each in daemons if each.key == found.daemon} - {None}
+        if folder is None or (there or {file_id(pipe_dir)}) == {folder}:
             break
     else:  # the process is not the daemon of the directory whose word it is
         why, by = "others lead its name from one directory to another all the time", speaker.uid or ANYBODY
         speaker = Speaker(None, why, by=by, steered=True)
     daemon = found.daemon if found.state == "running" else None
-    if daemon is not None and is_starting(pipe_dir, daemon, found.start_time, time.time(), _names_of(found.protocol)):
-        found = found._replace(starting=True)
-    elif daemon is not None:
-        speaker = _cut_off(pipe_dir, found.protocol, daemon, speaker)
+    if daemon is not None:
+        cut = _cut_off(pipe_dir, found.protocol, daemon, speaker)
+        is_cut_off = any(uid not in {0, found.uid} for uid in cut.sockets)
+        names = _names_of(found.protocol)
+        starts = is_starting(daemon, found.start_time, time.time(), names, unknown=is_cut_off)
+        if starts and not _others_listen(pipe_dir, names, daemon):
+            return found._replace(starting=True, speaker=Speaker(None, STARTING, steered=speaker.steered))
+        speaker = cut
         own = next((each for each in daemons if each.key == daemon and each.pipe_dir is not None), None)
         if own is not None and is_usurped(found._replace(speaker=speaker), os.geteuid()):
             speaker = speaker._replace(steered=not _has_its_own_name(own))
-        if any(uid not in {0, found.uid} for uid in speaker.sockets):
+        if is_cut_off:
             speaker = speaker._replace(reached=_is_reached(pipe_dir / SOCKETS[0], daemon, found.uid))
     return found._replace(speaker=speaker, pids_are_ours=pids_are_ours(pipe_dir, speaker, daemons))
 
 
 def is_starting(
-    pipe_dir: Path, daemon: ProcessKey, started: float | None, now: float, names: Sequence[str] = SOCKETS
+    daemon: ProcessKey, started: float | None, now: float, names: Sequence[str] = SOCKETS, *, unknown: bool = True
 ) -> bool:
-    """Whether a daemon of that start time does not have all of its sockets yet: nothing but sockets is in the place of
-    some, and it listens nowhere else, as one does whose sockets somebody has moved away."""
+    """Whether a daemon of that start time does not listen yet at as many sockets as it has, whatever is in their
+    places, such as those of the one before it; ``unknown``: what it is where the kernel does not tell."""
     if started is None or abs(now - started) > STARTS_WITHIN:  # the clock may have been set
         return False
-    there = []
-    for name in names:
-        with suppress(OSError, ValueError):
-            there.append(os.lstat(pipe_dir / name).st_mode)
-    if len(there) == len(names) or not all(map(stat.S_ISSOCK, there)):
-        return False
-    own = listening(sockets_of(daemon.pid) or ())
-    return len(own) <= sum(file_at(pipe_dir / name) in own.values() for name in names)
+    sockets = sockets_of(daemon.pid)
+    own = None if sockets is None or not same_network(daemon.pid) else listening(sockets)
+    return unknown if own is None else len(own) < len(names)
+
+
+def _others_listen(pipe_dir: Path, names: Sequence[str], daemon: ProcessKey) -> bool:
+    """Whether another process is seen to listen in the place of a socket of this daemon's."""
+    own = sockets_of(daemon.pid)
+    return own is not None and any(listening_at(pipe_dir / name) - own for name in names)
 
 
 def _is_reached(path: Path, daemon: ProcessKey, uid: int | None) -> bool | None:
-    """Whether that daemon listens at this file, to which CUDA programs come; None where that is not known."""
+    """Whether that daemon listens at this file, to which CUDA programs come, or where a link there leads now; None
+    where that is not known."""
     try:
-        found = os.lstat(path)
+        found = os.stat(path)
     except (OSError, ValueError):
         return False
-    if stat.S_ISLNK(found.st_mode):
-        return None  # whoever connects follows it, to the daemon's own socket maybe
     if not stat.S_ISSOCK(found.st_mode) or found.st_uid != uid:
         return False
     if not (sockets := sockets_of(daemon.pid)):
         return None
-    own, here = listening(sockets), file_at(path)
+    own, here = listening(sockets) or {}, file_at(path)
     reached = here in own.values()
     if process_key(daemon.pid) != daemon or not (reached or _is_told_of(here, own) or listening_at(path)):
         return None
@@ -998,7 +1022,7 @@ def _anothers_socket(pipe_dir: Path, daemon: ProcessKey) -> str | None:
     descriptors may not be looked at."""
     if not (sockets := sockets_of(daemon.pid)):
         return None
-    own = listening(sockets)
+    own = listening(sockets) or {}
     for name in SOCKETS:
         here = file_at(pipe_dir / name)
         if here in own.values():
@@ -1008,7 +1032,7 @@ def _anothers_socket(pipe_dir: Path, daemon: ProcessKey) -> str | None:
             continue
         if there:
             return f"its socket {name} is another process's"
-        if _is_socket(pipe_dir / name) and _is_told_of(here, own):  # else the kernel's list tells nothing
+        if (pipe_dir / name).is_socket() and _is_told_of(here, own):  # else the kernel's list tells nothing
             return f"nobody listens at its socket {name}"
     return None
 
@@ -1016,14 +1040,6 @@ def _anothers_socket(pipe_dir: Path, daemon: ProcessKey) -> str | None:
 def _names_of(protocol: Protocol | None) -> Sequence[str]:
     """The sockets that a daemon has; of protocol 3 one is known."""
     return SOCKETS[: 2 if protocol == "legacy" else 1]
-
-
-def _is_socket(path: Path) -> bool:
-    """Of the name itself, not of what a link leads to."""
-    try:
-        return stat.S_ISSOCK(os.lstat(path).st_mode)
-    except (OSError, ValueError):
-        return False
 
 
 def _without_socket(pipe_dir: Path, protocol: Protocol | None, speaker: Speaker) -> Speaker:

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -146,14 +146,17 @@ def usurped(roots: Stranger, stranger: Stranger, pipe_dir: Path, how: str) -> su
     return daemon
 
 
-def posing(who: Stranger, source: str, folder: Path, pipe_dir: str | Path, **more: Any) -> subprocess.Popen[str]:
-    """A program of that user, kept in ``folder``, which has a control daemon's name and names that directory. It has
-    written ``ready`` when this returns; what it reads is held open until the test ends."""
+def posing(
+    who: Stranger, source: str, folder: Path, pipe_dir: str | Path, *, words: Sequence[str] = (), **more: Any
+) -> subprocess.Popen[str]:
+    """A program of that user, kept in ``folder``, which has a control daemon's name and names that directory, with
+    these ``words`` behind ``-d``. It has written ``ready`` when this returns; what it reads is held open until the test
+    ends."""
     folder.mkdir(exist_ok=True)
     program = folder / "nvidia-cuda-mps-control"
     program.write_text(source)
     env = {"CUDA_MPS_PIPE_DIRECTORY": os.fspath(pipe_dir)}
-    process = who.start(who.interpreter, "-I", "-S", program, "-d", env=env, stdin=subprocess.PIPE, **more)
+    process = who.start(who.interpreter, "-I", "-S", program, "-d", *words, env=env, stdin=subprocess.PIPE, **more)
     assert process.stdout is not None
     line = process.stdout.readline()
     assert line == "ready\n", line + process.stdout.read()

@@ -13,7 +13,7 @@ from mpstui.control.answer import Answer, Outcome
 from mpstui.core.trust import ANYBODY
 from mpstui.doctor.health import NO_ANSWER, probe
 from mpstui.observe import discovery
-from mpstui.observe.discovery import discover, is_starting
+from mpstui.observe.discovery import discover, held, is_starting, not_usurped
 from mpstui.observe.reducer import NodeState
 from mpstui.system.procfs import process_key
 
@@ -372,10 +372,8 @@ def test_a_daemon_that_has_no_socket_yet_is_starting(
     key = process_key(daemon.pid)
     assert key is not None
     monkeypatch.undo()
-    ages = {now: is_starting(pipe_dir, key, 1000.0, now) for now in (990.0, 1000.0, 1004.0, 1006.0)}
-    assert ages == {990.0: False, 1000.0: True, 1004.0: True, 1006.0: False}
-    (pipe_dir / "control").touch()
-    assert not is_starting(pipe_dir, key, 1000.0, 1000.0), "something is in its place"
+    ages = {now: is_starting(key, 1000.0, now) for now in (989.0, 1000.0, 1009.0, 1011.0)}
+    assert ages == {989.0: False, 1000.0: True, 1009.0: True, 1011.0: False}
 
 
 def test_a_daemon_whose_sockets_were_moved_away_is_not_starting(
@@ -388,3 +386,115 @@ def test_a_daemon_whose_sockets_were_moved_away_is_not_starting(
     stranger.run("sh", "-c", SHUT_OFF["both are gone"], pipe_dir)
     (place,) = discover((pipe_dir,), env={})
     assert (place.starting, place.usurped(0)) == (False, True)
+
+
+OWN_LINKS = {
+    "relative": "mv $0/control $0/x; ln -s x $0/control",
+    "absolute": "mv $0/control $0/x; ln -s $0/x $0/control",
+    "one by another": "mv $0/control $0/x; ln -s x $0/y; ln -s y $0/control",
+    "to another directory": "mv $0/control $1/x; ln -s $1/x $0/control",
+    "the privileged one": "mv $0/control_privileged $0/x; ln -s x $0/control_privileged",
+    "both": "for each in control control_privileged; do mv $0/$each $0/$each.x; ln -s $each.x $0/$each; done",
+}
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o777])
+@pytest.mark.parametrize("how", OWN_LINKS)
+def test_a_link_of_roots_own_in_the_place_of_a_socket_is_what_it_leads_to(
+    roots: Stranger, crowd: Path, how: str, mode: int
+) -> None:
+    """Whoever connects follows it. The daemon was cut off, and ended as such, with everybody's work."""
+    pipe_dir = crowd / "mps"
+    pipe_dir.mkdir()
+    daemon = lying_daemon(roots, pipe_dir, clients=[], mode=mode)
+    (pipe_dir / "control_privileged").chmod(0o755)  # fact 42
+    roots.run("sh", "-c", OWN_LINKS[how], pipe_dir, roots.home)
+    (place,) = discover((pipe_dir,), env={})
+    assert (place.pid, place.usurped(0), place.starting) == (daemon.pid, False, False), place
+    with held(pipe_dir) as folder:
+        assert not_usurped(pipe_dir, folder, daemon.pid) == f"the sockets in {pipe_dir} are its own now"
+    told = mpstui("status", "--json", "--pipe-dir", pipe_dir, MPSTUI_CONTROL_DEADLINE="5")
+    assert not [each for each in json.loads(told.stdout)["problems"] if each["code"] == "daemon_usurped"]
+    assert mpstui("status", "--health", "--pipe-dir", pipe_dir).returncode == 0
+
+
+YOUNG = """
+import os, socket, sys
+pipe, wait, order = os.environ["CUDA_MPS_PIPE_DIRECTORY"], sys.argv[2], sys.argv[3:]
+listeners = []
+def pause(at):
+    if at == wait:
+        print("ready", flush=True)
+        sys.stdin.read()
+for number, name in enumerate(order):
+    path = os.path.join(pipe, name)
+    if os.path.lexists(path): os.unlink(path)
+    listeners.append(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+    listeners[-1].bind(path)
+    pause(f"bound {number}")
+    listeners[-1].listen()
+    pause(f"listens {number}")
+"""
+
+
+@pytest.mark.parametrize("at", ["bound 0", "listens 0", "bound 1"])
+@pytest.mark.parametrize("order", [("control", "control_privileged"), ("control_privileged", "control")])
+@pytest.mark.parametrize("stale", [False, True])
+def test_a_daemon_that_does_not_listen_at_all_of_its_sockets_yet_is_starting(
+    roots: Stranger, crowd: Path, monkeypatch: pytest.MonkeyPatch, at: str, order: tuple[str, str], stale: bool
+) -> None:
+    """Those of the one before stay in their places, after quit too (fact 3): it was cut off, and ended as such."""
+    pipe_dir = crowd / "mps"
+    pipe_dir.mkdir()
+    pipe_dir.chmod(0o777)
+    monkeypatch.setattr(discovery, "STARTS_WITHIN", float("inf"))
+    if stale:
+        roots.python(BIND, pipe_dir / "control", pipe_dir / "control_privileged")
+    daemon = posing(roots, YOUNG, roots.home / "young", pipe_dir, words=(at, *order))
+    (place,) = discover((pipe_dir,), env={})
+    assert (place.pid, place.starting, place.usurped(0)) == (daemon.pid, True, False), place
+    with held(pipe_dir) as folder:
+        assert "was started a moment ago" in str(not_usurped(pipe_dir, folder, daemon.pid))
+    monkeypatch.undo()
+    monkeypatch.setattr(discovery, "STARTS_WITHIN", -1.0)
+    assert not discover((pipe_dir,), env={})[0].starting, "it stays so"
+
+
+def test_where_another_process_listens_in_its_place_a_young_daemon_is_not_starting(
+    stranger: Stranger, roots: Stranger, crowd: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipe_dir = crowd / "mps"
+    pipe_dir.mkdir()
+    pipe_dir.chmod(0o777)
+    monkeypatch.setattr(discovery, "STARTS_WITHIN", float("inf"))
+    his = stranger.start_python(
+        "import socket, sys\n"
+        "ones = [socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) for name in sys.argv[1:]]\n"
+        "for one, name in zip(ones, sys.argv[1:]):\n    one.bind(name)\n    one.listen()\n"
+        "print('ready', flush=True)\nsys.stdin.read()",
+        pipe_dir / "control",
+        stdin=-1,
+    )
+    assert his.stdout is not None
+    assert his.stdout.readline() == "ready\n"
+    posing(roots, YOUNG, roots.home / "young", pipe_dir, words=("listens 0", "control_privileged"))
+    (place,) = discover((pipe_dir,), env={})
+    assert (place.starting, place.usurped(0)) == (False, True), place
+
+
+def test_a_daemon_that_is_just_ending_is_not_cut_off(
+    roots: Stranger, crowd: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes its sockets away first; one that is cut off is seen so twice."""
+    pipe_dir = crowd / "mps"
+    pipe_dir.mkdir()
+    daemon = lying_daemon(roots, pipe_dir, clients=[], mode=0o777)
+    roots.run("sh", "-c", "rm $0/control $0/control_privileged", pipe_dir)
+
+    def ends(seconds: float) -> None:
+        daemon.kill()
+        daemon.wait(120)
+
+    monkeypatch.setattr(discovery.time, "sleep", ends)
+    (place,) = discover((pipe_dir,), env={})
+    assert (place.state, place.daemon, place.usurped(0)) == ("absent", None, False)

@@ -237,6 +237,8 @@ def test_the_socket_of_protocol_3_alone_tells_whose_a_daemon_is(stranger: Strang
         assert find_speaker(folder).uid == uid
     (stranger.home / "p" / "control_privileged").symlink_to(roots.home / "p" / "control")
     assert find_speaker(stranger.home / "p").uid is None
+    os.chown(stranger.home / "p" / "control_privileged", stranger.uid, stranger.uid, follow_symlinks=False)
+    assert find_speaker(stranger.home / "p").uid is None
 
 
 async def test_what_is_sent_with_anothers_rights_has_nothing_of_roots(
