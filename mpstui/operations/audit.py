@@ -8,12 +8,12 @@ import json
 import os
 import stat
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Final
 
-from mpstui.core.model import ProcessKey
+from mpstui.core.model import Client, Daemon, ProcessKey
 from mpstui.core.text import error_text, path_text, unprintable
 from mpstui.system.trusted import NotTrustedError, open_trusted
 
@@ -23,6 +23,7 @@ REMEDY: Final = (
 )
 _TAIL = 1 << 20
 """Bytes of the log that are searched for an earlier terminate."""
+_WITH_NUMBER: Final = 7
 _OTHERS_WRITE: Final = 0o022
 _PATIENCE: Final = 1.0
 """Seconds that another mpstui may take to write its line; one that was stopped amid it is not waited for any longer."""
@@ -72,7 +73,7 @@ class AuditLog:
             return f"{name} could not be written: {error_text(error)}"
         return None
 
-    def terminate_was_sent(self, boot_id: str, key: ProcessKey) -> bool:
+    def terminate_was_sent(self, boot_id: str, client: Identity) -> bool:
         """Whether this log says that terminate_client was sent for this very process (fact 16: never twice). Also where
         it is there and cannot be read: not to send is then the safe side."""
         try:
@@ -94,7 +95,8 @@ class AuditLog:
                 continue
             if not isinstance(entry, dict) or entry.get("boot_id") != boot_id:
                 continue
-            if entry.get("client") == [key.pid, key.start_ticks] and entry.get("sent") is not None:
+            found = entry.get("client")
+            if entry.get("sent") is not None and isinstance(found, list) and _is_same(found, client):
                 sent = bool(entry["sent"])
         return sent
 
@@ -110,6 +112,28 @@ class AuditLog:
             why = f"others may write to it (mode {mode:04o})" if mode & _OTHERS_WRITE else "it is not this user's own"
             raise NotTrustedError(why, "writable")
         return descriptor
+
+
+Identity = tuple[str | int | None, ...]
+"""``identity`` of a client."""
+
+
+def identity(client: Client, daemon: Daemon) -> Identity:
+    """PID and start time. In another PID namespace a number comes again, in each container and at each of its starts:
+    there its directory, daemon and server and that daemon's running number of it besides."""
+    key = client.key
+    if key.start_ticks is not None:
+        return key.pid, key.start_ticks
+    runs = daemon.key or ProcessKey(0)
+    of = path_text(daemon.pipe_dir), runs.pid, runs.start_ticks, client.server_pid
+    return key.pid, None, *of, client.id
+
+
+def _is_same(found: Sequence[object], client: Identity) -> bool:
+    """Where the daemon's running number is not known, the same PID will do: a terminate too few does no harm."""
+    if len(client) == len(found) == _WITH_NUMBER and None in {found[-1], client[-1]}:
+        return tuple(found[:-1]) == client[:-1]
+    return tuple(found) == client
 
 
 def _lock(descriptor: int) -> None:

@@ -15,6 +15,7 @@ from mpstui.core.model import Client, Daemon, ProcessKey, Snapshot
 from mpstui.core.text import listed, owner, plural
 from mpstui.core.trust import is_lying, why_not
 from mpstui.observe.poll import Need
+from mpstui.operations.audit import Identity, identity
 from mpstui.operations.check import Refused, answering_daemon, namespace_words, parse_uid
 from mpstui.operations.lock import DaemonTurn, NoTurn, turn
 from mpstui.operations.operation import Operation, Work
@@ -306,7 +307,7 @@ class _Ending:
                 return ExitStatus.DONE, "terminated before"
             text = f"{_SENT_BEFORE} ({who} did)"
             return self._done(client, "", None, ExitStatus.REFUSED_BY_SAFETY_RULE, text)
-        if self._work.audit.terminate_was_sent(self._work.boot_id, client.key) or self._sent_before(client.key):
+        if self._work.audit.terminate_was_sent(self._work.boot_id, self._who(client)) or self._sent_before(client):
             return self._done(client, "", None, ExitStatus.REFUSED_BY_SAFETY_RULE, _SENT_BEFORE)
         listed = await self._control.get_client_list(server)
         if listed.value is None:
@@ -315,16 +316,16 @@ class _Ending:
         if client.pid not in listed.value:
             text = f"nothing was sent: server {server} does not list it any more"
             return self._done(client, "", None, ExitStatus.REFUSED_BY_SAFETY_RULE, text)
-        if self._sent_before(client.key):  # by somebody else, while the list was asked for
+        if self._sent_before(client):  # by somebody else, while the list was asked for
             return self._done(client, "", None, ExitStatus.REFUSED_BY_SAFETY_RULE, _SENT_BEFORE)
         # Remembered before it is sent: after a crash in between, not sending again is the safe side.
         if (trouble := mine.note(client, sent=True)) is not None:
             text = f"nothing was sent: the note that tells other mpstui of it cannot be written: {trouble}"
             return self._done(client, "", None, ExitStatus.REFUSED_BY_SAFETY_RULE, text)
-        self._work.terminated.add(client.key)
+        self._work.terminated.add(self._who(client))
         command = self._control.protocol.terminate_client(server, client.pid).command
         if trouble := self._write(client, command, None, None, "about to be sent", sent=True):
-            self._work.terminated.discard(client.key)
+            self._work.terminated.discard(self._who(client))
             text = f"nothing was sent: {trouble}"
             return self._done(client, "", None, ExitStatus.REFUSED_BY_SAFETY_RULE, text)
         self._work.progress(command)
@@ -341,16 +342,19 @@ class _Ending:
             text = f"terminate_client failed: {answer.message}; the process was not killed"
         if answer.outcome in _NOT_TAKEN:
             # The daemon did not take it, so that it may be tried again; after a time-out or garbage nobody knows.
-            self._work.terminated.discard(client.key)
+            self._work.terminated.discard(self._who(client))
             mine.note(client, sent=False)
             self._write(client, answer.command, None, None, "not taken", sent=False)
         return self._done(client, answer.command, answer, STATUS[answer.outcome], text)
 
-    def _sent_before(self, key: ProcessKey) -> bool:
+    def _sent_before(self, client: Client) -> bool:
         """Whether this mpstui, or the log by now, knows of a terminate_client for it."""
         daemon = self._work.newest()
-        client = daemon.find_client(key) if daemon else None
-        return key in self._work.terminated or (client is not None and client.terminate_requested)
+        now = daemon.find_client(client.key) if daemon else None
+        return self._who(client) in self._work.terminated or (now is not None and now.terminate_requested)
+
+    def _who(self, client: Client) -> Identity:
+        return identity(client, self._work.daemon)
 
     async def _kill(self, process: PidFd, guard: Guard) -> tuple[ExitStatus, str]:
         status, text = await end_process(process, self._work.grace, self._work.progress, guard)
@@ -377,7 +381,7 @@ class _Ending:
             command=command,
             sent=sent,
             boot_id=self._work.boot_id,
-            client=[client.key.pid, client.key.start_ticks],
+            client=self._who(client),
             client_user=client.user,
             answer=answer.stdout.decode("utf-8", "backslashreplace")[:200] if answer else "",
             status=None if status is None else int(status),

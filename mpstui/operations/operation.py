@@ -23,7 +23,7 @@ from mpstui.operations.types import LATER, Argument, Danger, ExitStatus, Preview
 if TYPE_CHECKING:
     from mpstui.control.mps import MpsControl
     from mpstui.observe.sources import NodeSources
-    from mpstui.operations.audit import AuditLog
+    from mpstui.operations.audit import AuditLog, Identity
 
 
 class Executes(Protocol):
@@ -42,7 +42,7 @@ class Work:
     control_for: Callable[[Path], MpsControl]
     audit: AuditLog
     boot_id: str
-    terminated: set[ProcessKey]
+    terminated: set[Identity]
     """Whom this mpstui has sent a terminate_client for."""
     grace: float
     """Seconds between SIGTERM and SIGKILL."""

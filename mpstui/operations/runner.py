@@ -17,7 +17,7 @@ from mpstui.core.trust import NOBODY, Meant, Speaker
 from mpstui.observe.discovery import find_speaker, lock_holder
 from mpstui.observe.sources import NodeSources
 from mpstui.operations.audit import REMEDY as AUDIT_REMEDY
-from mpstui.operations.audit import AuditLog
+from mpstui.operations.audit import AuditLog, Identity
 from mpstui.operations.lock import NoTurn, turn
 from mpstui.operations.operation import Operation, Work, refused_result
 from mpstui.operations.registry import ON_OVERVIEW, operation
@@ -65,7 +65,7 @@ class OperationRunner:
         self._node = node
         self._audit = audit
         self._boot_id = boot_id()
-        self._terminated: set[ProcessKey] = set()
+        self._terminated: set[Identity] = set()
 
     def unavailable(
         self, action: Operation, snapshot: Snapshot | None, pipe_dir: Path, clients: Sequence[ProcessKey] = ()

@@ -32,7 +32,7 @@ from tests.operations import fakes
 from tests.operations.fakes import FakeNode
 
 PIPE = Path("/tmp/mps_0")
-KEY = ProcessKey(4711, 1)
+KEY = (4711, 1)
 
 
 def sent(log: AuditLog) -> str | None:

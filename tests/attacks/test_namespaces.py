@@ -23,7 +23,7 @@ from mpstui.sim.simd.config import default_gpus, write_marker
 from mpstui.system.procfs import process_key
 
 from .conftest import Stranger
-from .programs import ROOT, lives, lying_daemon, mpstui, roots_process
+from .programs import LIAR, ROOT, lives, lying_daemon, mpstui, roots_process
 
 NODE = """
 import os, sys
@@ -231,3 +231,21 @@ def test_zero_is_no_process(stranger: Stranger) -> None:
     lying_daemon(stranger, stranger.home / "p", clients=[0, 0])
     said = json.loads(mpstui("status", "--json", "--pipe-dir", stranger.home / "p").stdout)
     assert not any(c["pid_proved"] or c["user"] for d in said["daemons"] for s in d["servers"] for c in s["clients"])
+
+
+@needs_namespaces
+def test_a_client_of_another_container_is_not_the_one_that_was_terminated(roots: Stranger, tmp_path: Path) -> None:
+    """Each has a client 7, and its second daemon was never sent anything."""
+    program, log, done = roots.home / "nvidia-cuda-mps-control", tmp_path / "audit.jsonl", []
+    program.write_text(LIAR)
+    for name in ("one", "two"):
+        pipe_dir, spec = roots.home / name, json.dumps({"server": 5, "clients": [7]})
+        apart = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
+        env = {"CUDA_MPS_PIPE_DIRECTORY": str(pipe_dir), "CUDA_MPS_LOG_DIRECTORY": str(roots.home / "logs")}
+        daemon = roots.start(*apart, roots.interpreter, program, "-d", pipe_dir, spec, env=env)
+        assert daemon.stdout is not None
+        assert daemon.stdout.readline() == "ready\n"
+        for _ in range(2):
+            done.append(mpstui("terminate", "7", "--yes", "--pipe-dir", pipe_dir, MPSTUI_AUDIT_LOG=str(log)))
+        assert (pipe_dir / "heard").read_text().count("terminate_client") == 1
+    assert [each.returncode for each in done] == [0, 6, 0, 6], done

@@ -349,13 +349,18 @@ async def test_a_full_disk_does_not_stop_the_admin_but_is_told(tmp_path: Path) -
 def test_a_broken_audit_log_is_survived(audit: AuditLog) -> None:
     audit.path.parent.mkdir()
     audit.path.write_bytes(b'\xff\x00"terminate_client\n{"command": "terminate_client 1 2"\n["terminate_client"]\n')
-    assert audit.terminate_was_sent("boot", ProcessKey(2, 1)) is False
+    assert audit.terminate_was_sent("boot", (2, 1)) is False
     audit.write(action="x", command="terminate_client 1 2", client=[2, 1], boot_id="boot", sent=True)
-    assert audit.terminate_was_sent("boot", ProcessKey(2, 1)) is True
-    assert audit.terminate_was_sent("another boot", ProcessKey(2, 1)) is False
+    assert audit.terminate_was_sent("boot", (2, 1)) is True
+    assert audit.terminate_was_sent("another boot", (2, 1)) is False
     audit.write(action="x", command="client terminate 3", client=[3, 1], boot_id="boot", sent=True)
-    assert audit.terminate_was_sent("boot", ProcessKey(3, 1)) is True, "protocol 3 has other words"
+    assert audit.terminate_was_sent("boot", (3, 1)) is True, "protocol 3 has other words"
     assert audit.path.read_bytes().startswith(b"\xff")
+    there = (7, None, "/p", 5, 1, 6, 1)
+    audit.write(action="x", command="terminate_client 6 7", client=there, boot_id="boot", sent=True)
+    of_others = [(7, None, "/q", *there[3:]), (*there[:3], 8, *there[4:]), (*there[:6], 2)]
+    assert [audit.terminate_was_sent("boot", each) for each in (there, *of_others)] == [True, False, False, False]
+    assert audit.terminate_was_sent("boot", (*there[:6], None)), "which one it is is not known"
 
 
 def test_the_audit_log_has_its_place() -> None:
