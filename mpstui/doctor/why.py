@@ -405,7 +405,8 @@ def _of_daemon(program: Program, near: Neighbour, snapshot: Snapshot) -> Iterato
             "server_user", "likely",
             f"server {server.pid} belongs to {owner(server.user, server.uid)}, and has clients",
             (f"one server runs at a time; it has {plural(count, 'client')}",),
-            "It gets in when these have ended (error 807, or it waits); with -multiuser-server users share a server.",
+            "It gets a server when these have ended: until then it waits, or its CUDA calls give error 807. With "
+            "-multiuser-server users share a server.",
         )  # fmt: skip
     if daemon.health in {"held", "blocked"} and daemon.condition.cause in {"terminated_twice", "quitting"}:
         yield Reason(

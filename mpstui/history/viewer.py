@@ -83,6 +83,8 @@ class Viewer:
         self._trouble, self._teller = trouble, teller
         self._clock, self._sleep = clock, sleep
         self._at: float | None = None
+        self._short: str | None = None
+        """Why it is not the time that was asked for which is shown now."""
         self._moment: ShownMoment | None = None
         self._shown: Snapshot | None = None
         self._callbacks: list[Callable[[Snapshot], None]] = []
@@ -207,8 +209,9 @@ class Viewer:
             return await self._go(self._now() + seconds)
 
     async def jump(self, text: str) -> str | None:
-        """To a time as a person writes it: HH:MM, HH:MM:SS, with a date before it, 10m for ten minutes before the end.
-        A time of day is the one nearest to what is shown that the record has, or else that was before its end."""
+        """To a time as a person writes it: HH:MM, HH:MM:SS, with a date before it, 10m for ten minutes ago.
+        A time of day is the one nearest to what is shown that the record has, or else that was before its end. Of a
+        time before the record its beginning is shown, which is said there."""
         from mpstui.history.times import time_within
 
         async with self._moving:
@@ -219,11 +222,17 @@ class Viewer:
                 wanted = math.nan
             if not 0 <= wanted <= _LATEST:
                 shown = printable(text, 40)
-                return f"“{shown}” is no time: write 21:29, 21:29:12, 2026-11-20 21:29 or 10m (before the end)"
-            if not span[0] - 1 <= wanted <= span[1] + 1:
-                reach = min(span[0], wanted), max(span[1], wanted)
-                first, last = (_told(edge, reach) for edge in span)
-                return f"no record of {_told(wanted, reach)}: the record is from {first} to {last}"
+                return f"“{shown}” is no time: write 21:29, 21:29:12, 2026-11-20 21:29, or 10m for 10 minutes ago"
+            reach = min(span[0], wanted), max(span[1], wanted)
+            first, last, there = (_told(each, reach) for each in (*span, wanted))
+            if wanted > span[1] + 1:
+                return f"no record of {there}: the record is from {first} to {last}"
+            if wanted < span[0] - 1 and self._at != span[0]:
+                self._short = f"This is the beginning, {first}: there is no record of {there}."
+                await self._stand(span[0])
+                return None
+            if wanted < span[0] - 1:
+                return f"no record of {there}: this is the beginning, {first}"
             return await self._go(wanted)
 
     async def to_end(self) -> str | None:
@@ -285,6 +294,7 @@ class Viewer:
         if moment is not None:
             self._at, self._moment = time, moment
             self._emit()
+        self._short = None
 
     async def _leave(self) -> None:
         self._playing = False
@@ -303,7 +313,7 @@ class Viewer:
         first, last = player.span
         gap = player.gap(at) if self._what == "REPLAY" else None
         nothing = f"Nothing was recorded from {_told(gap[0], gap)} to {_told(gap[1], gap)}." if gap else None
-        note = " ".join(filter(None, (nothing, player.trouble, self._trouble()))) or None
+        note = " ".join(filter(None, (self._short, nothing, player.trouble, self._trouble()))) or None
         past = Past(self._what, at, first, last, self._playing, self._speed, WHY[self._what], note, gap, moment.indices)
         return replace(self._told(moment.snapshot), past=past)
 

@@ -138,18 +138,12 @@ class TextBox(LineWidget, can_focus=True):
         self._title: Line = ()
         self._paragraphs: tuple[Para, ...] = ()
         self._top = 0
-        self._revealed = 0
 
     def show(self, title: Line, paragraphs: Sequence[Para]) -> None:
         """Replace title and paragraphs; another title goes back to the beginning."""
         if title != self._title:
             self._top = 0
         self._title, self._paragraphs = title, tuple(paragraphs)
-        self.repaint()
-
-    def reveal(self, last: int) -> None:
-        """Scroll down until so many paragraphs at the end are in view, or the first of them stands at the top."""
-        self._revealed = last
         self.repaint()
 
     def needs(self, width: int) -> int:
@@ -160,11 +154,6 @@ class TextBox(LineWidget, can_focus=True):
         if width < 10 or height < 3:
             return []
         body, room = folded(self._paragraphs, width - 2), height - 2
-        if self._revealed:
-            self._top = max(
-                self._top, min(len(folded(self._paragraphs[: -self._revealed], width - 2)), len(body) - room)
-            )
-            self._revealed = 0
         self._top = max(0, min(self._top, len(body) - room))
         track = scroll_bar(room, len(body), room, self._top)
         shown = body[self._top : self._top + room] + [()] * (room - len(body))

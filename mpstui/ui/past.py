@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, Final, cast
 
 from textual.binding import Binding, BindingType
@@ -20,7 +21,7 @@ MINUTE = 60.0
 TIMES: Final = (
     ("21:29", "that time of day, the one nearest to what is shown; 21:29:12 with seconds"),
     ("2026-11-20 21:29", "on another day"),
-    ("10m", "10 minutes before the end of what is kept; 30s, 2h, 1d"),
+    ("10m", "10 minutes ago, in a recording before its end; 30s, 2h, 1d"),
 )
 """What may be typed for a time, and what it means."""
 _TRACK = 8
@@ -44,10 +45,10 @@ class PastBar(LineWidget):
         super().__init__(id="past")
         self._past: Past | None = None
         self._keys: Line = ()
-        self._more: Line = ()
+        self._more: Sequence[Line] = ()
 
-    def show(self, past: Past | None, keys: Line, more: Line = ()) -> None:
-        """What is shown of the past; None: nothing. ``more``: keys that are told where there is room."""
+    def show(self, past: Past | None, keys: Line, more: Sequence[Line] = ()) -> None:
+        """What is shown of the past; None: nothing. ``more``: keys of which each is told where there is room."""
         self._past, self._keys, self._more = past, keys, more
         self.repaint()
 
@@ -61,12 +62,13 @@ class PastBar(LineWidget):
         first, last = (time.strftime(form, time.localtime(each)) for each in (past.first, past.last))
         how = f" ×{past.speed:g} " if past.playing else ""
         right: Line = ((f"{how}", "bold"), *self._keys)
-        room = width - width_of(right) - len(first) - len(last) - 5
-        if room - width_of(self._more) >= _TRACK:
-            right, room = ((f"{how}", "bold"), *self._more, *self._keys), room - width_of(self._more)
+        room = width - width_of(right) - len(first) - len(last) - 6
+        for more in self._more:
+            if room - width_of(more) >= _TRACK:
+                right, room = (*right, *more), room - width_of(more)
         bar = track(past, min(60, max(_TRACK, room)))
         left: Line = ((f" {first} ", "dim"), (bar, "label"), (f" {last} ", "dim"))
-        return [justify(left, right, width)]
+        return [justify(left, (*right, (" ", "dim")), width)]
 
 
 class WithPast(StyledScreen):
@@ -115,10 +117,12 @@ class WithPast(StyledScreen):
                 (("pause",), "F", "stop" if past.playing else "play"),
             ):
                 keys = " ".join(shown_key(keymap, name, key) for name, key in zip(names, defaults, strict=True))
-                parts += [(f" {keys}", "key"), (f" {word}", "dim")]
-            parts += [(" End", "key"), (" now " if past.what == "PAST" else " last ", "dim")]
-            saves = shown_key(keymap, "past.save", "w") if past.what != "REPLAY" else ""
-            self.past_bar.show(past, tuple(parts), ((f" {saves}", "key"), (" save", "dim")) if saves else ())
+                parts += [(f"  {keys}", "key"), (f" {word}", "dim")]
+            more: list[Line] = []
+            if past.what != "REPLAY":
+                more.append(((f"  {shown_key(keymap, 'past.save', 'w')}", "key"), (" save", "dim")))
+            more.append((("  End", "key"), (" now" if past.what == "PAST" else " last", "dim")))  # the foot has it, too
+            self.past_bar.show(past, tuple(parts), more)
         return (past is not None) + asks
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -160,7 +164,8 @@ class WithPast(StyledScreen):
 
             past = self._in_past
             at = time.localtime(past.at if past is not None else time.time() - 10 * MINUTE)  # none that is to come
-            hint = time.strftime("go to: %H:%M  %H:%M:%S  %Y-%m-%d %H:%M  10m = 10 minutes before the end", at)
+            ago = "before the end" if past is not None and past.what != "PAST" else "ago"
+            hint = time.strftime(f"go to: %H:%M  %H:%M:%S  %Y-%m-%d %H:%M  10m = 10 minutes {ago}", at)
             self._time = TypedLine("", placeholder=hint, id="time", about=TIMES)
             await self.mount(self._time, before=self.past_bar)
         self._time.value = ""

@@ -156,14 +156,18 @@ def test_a_recording_plays_stands_steps_and_ends(tape) -> None:
         assert await viewer.jump(middle) is None
         assert viewer.snapshot.past.at == int(first + 2)
         earlier = time.localtime(last + 3600)
-        assert f"no record of {time.strftime('%Y-%m-%d %H', time.localtime(last + 3600 - 86400))}" in (
-            await viewer.jump(time.strftime("%H:%M:%S", earlier)) or ""
-        ), "one that has not been yet is yesterday's"
+        yesterday = f"no record of {time.strftime('%Y-%m-%d %H', time.localtime(last + 3600 - 86400))}"
+        assert await viewer.jump(time.strftime("%H:%M:%S", earlier)) is None, "one that has not been yet is yesterday's"
+        assert viewer.snapshot.past.at == first, "as far back as there is something"
+        assert yesterday in viewer.snapshot.past.note
+        assert yesterday in (await viewer.jump(time.strftime("%H:%M:%S", earlier)) or ""), "it is there already"
+        assert await viewer.jump(middle) is None
+        assert viewer.snapshot.past.note is None
         for wrong in ("99:99", "", "noon", "10:61", "@nan", "@inf", "@1e99", "9" * 400, "\x1b"):
             assert await viewer.jump(wrong) is not None
         of_day = time.strftime("%Y-%m-%d %H:", time.localtime(first))
-        told = await viewer.jump("2020-01-01 10:00")
-        assert f"no record of 2020-01-01 10:00:00: the record is from {of_day}" in told, "of which day, too"
+        told = await viewer.jump("2040-01-01 10:00")
+        assert f"no record of 2040-01-01 10:00:00: the record is from {of_day}" in told, "of which day, too"
         assert viewer.snapshot.past.at == int(first + 2)
         assert viewer.toggle()
         assert viewer.snapshot.past.playing
@@ -474,7 +478,10 @@ def test_the_live_screen_goes_back_and_comes_again(monkeypatch) -> None:
         assert missed == [live.snapshot], "plots of now go on"
         assert viewer.snapshot is back
         assert len(viewer.earlier) > 10
-        assert await viewer.jump("10m") is not None
+        assert await viewer.jump("10m") is None
+        assert viewer.snapshot.past.at == viewer.snapshot.past.first
+        assert "no record of" in viewer.snapshot.past.note
+        assert await viewer.jump(f"@{back.time}") is None
         assert await viewer.move(60) is None
         assert viewer.snapshot.past is not None
         assert await viewer.move(60) is None

@@ -236,7 +236,9 @@ async def test_on_a_small_screen_the_history_is_there_where_the_devices_are_zoom
         await pilot.press("z", "2")
         await pilot.pause()
         (head,) = [line for line in text_of(app).splitlines() if "MEMORY/DEVICE" in line]
-        assert head.split() == ["²", "LIMITS", "THREADS", "⟳old", "MEMORY/DEVICE", "PRIORITY", "⟳", "2"], "no heading goes"
+        assert head.split() == ["²", "LIMITS", "THREADS", "⟳old", "MEMORY/DEVICE", "PRIORITY", "⟳", "2"], (
+            "no heading goes"
+        )
 
 
 def test_what_a_client_had_is_kept_by_tens_of_seconds_and_not_for_ever() -> None:

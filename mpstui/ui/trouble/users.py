@@ -31,6 +31,8 @@ from mpstui.ui.trouble.contract import TroubleBackend
 from mpstui.ui.typeahead import opens
 
 _KILL: Final = "terminate_and_kill"
+_ALL: Final = 10_000
+"""Lines: to the beginning of a text."""
 _WORD: Final = {
     "PendingClient": ("◌ waits", "warn"),
     "OutsideClient": ("▲ no MPS", "bad"),
@@ -90,7 +92,7 @@ CASE: Final[Thing[Case]] = Thing(
         ),
         Field(
             "since", "since", TIME, _begun,
-            column=Column(40, 7, 50, cell=lambda c, v, cells: ((v.age(_begun(c, v)), "text"),)),
+            column=Column(40, 7, 50, "FOR", cell=lambda c, v, cells: ((v.age(_begun(c, v)), "text"),)),
         ),
         Field("command", "command", TEXT, lambda c, v: c.process.command, column=Column(50, 10, 80, style="text")),
     ),
@@ -101,6 +103,7 @@ class CasesPanel(TablePanel[Case]):
     """One line for a process."""
 
     KIND: ClassVar[str] = "client"
+    TITLE: ClassVar[str] = "Not served by MPS"
     THING: ClassVar[Thing[Case]] = CASE
     STRETCH: ClassVar[bool] = True
     GUTTER: ClassVar[int] = 3
@@ -116,7 +119,7 @@ class CasesPanel(TablePanel[Case]):
         return type(process).__name__, unseen if process.key is None else process.key
 
     def title(self) -> Line:
-        return (("Not served by MPS", "title"), (f" · {plural(len(self.rows), 'process')}", "dim"))
+        return ((self.TITLE, "title"), (f" · {plural(len(self.rows), 'process')}", "dim"))
 
     def empty(self) -> str:
         return self.none
@@ -165,28 +168,26 @@ class UsersScreen(ListScreen):
     def describe(self, snapshot: Snapshot) -> tuple[str, list[Para]]:
         case = self.case
         if case is None:
-            return "None", _nobody(snapshot, self.daemon, self.k("problems", "D"))
+            return self.panel.TITLE, _nobody(snapshot, self.daemon, self.k("problems", "D"))
         process = case.process
         who = client_line(process)
-        head = [Para(who, "bold"), Para()]
+        looked = self._answers.get(process.key, []) if process.key is not None else []
+        head = [Para(who, "bold"), *looked, Para()]
         if (whose := case.claimant) is not None:
             does = "waits for a server" if isinstance(process, PendingClient) else "has lost its server"
             text = f"{whose}'s daemon says that it {does}. That is the word of that user alone."
             return f"By the word of {whose}", [
                 *head, Para(text, "text", "?"), Para(to_its_owner(whose), "accent", "→"),
-                *(self._answers.get(process.key, []) if process.key is not None else []),
             ]  # fmt: skip
         if isinstance(process, PendingClient):
             which = "A client in another PID namespace" if process.pid is None else f"Process {process.pid}"
-            looked = self._answers.get(process.key, []) if process.key is not None else []
-            return f"{which} waits", [*head, *self._waits(process, case.daemon, snapshot), *looked]
+            return f"{which} waits", [*head, *self._waits(process, case.daemon, snapshot)]
         if isinstance(process, OutsideClient):
-            looked = self._answers.get(process.key) or _likely(process, self.k("open", "Enter"))
-            return f"Process {process.pid} computes without MPS", [*head, *_outside(process, snapshot), *looked]
+            likely = [] if looked else _likely(process, self.k("open", "Enter"))
+            return f"Process {process.pid} computes without MPS", [*head, *_outside(process, snapshot), *likely]
         return f"Process {process.pid} has lost its server", [
             *head,
             *_lost(process, case.daemon, snapshot, self.k("daemons", "d")),
-            *self._answers.get(process.key, []),
         ]
 
     def _waits(self, process: PendingClient, daemon: Daemon | None, snapshot: Snapshot) -> list[Para]:
@@ -209,14 +210,14 @@ class UsersScreen(ListScreen):
             out.append(Para("That server waits for its clients:", "text", "·"))
             out += [Para(client_line(c), "text", "  ·") for c in ahead]
         out += [Para(), Para("What gives it a server:", "bold")]
-        out.append(Para(f"{_lets_in(len(ahead))} ({self.k('copy', 'y')} copies this)", "accent", "1"))
+        out.append(Para(f"{_lets_in(len(ahead))} ({self.k('copy', 'y')} copies this)", "accent", "→"))
         if ahead:
             key, them = self.k("action.terminate_and_kill", "K"), "them" if len(ahead) > 1 else "it"
-            out.append(Para(f"{key} terminates and kills {them}, after asking", "accent", "2"))
+            out.append(Para(f"{key} terminates and kills {them}, after asking", "accent", "→"))
             if (refused := self.refusal(_KILL, self._ahead())) is not None:
                 out.append(Para(f"Not now: {refused}.", "warn", "▲"))
         out.append(
-            Para("For good: a daemon started with -multiuser-server, where users share the faults too", "accent", "3")
+            Para("For good: a daemon started with -multiuser-server, where users share the faults too", "accent", "→")
         )
         return out
 
@@ -225,7 +226,7 @@ class UsersScreen(ListScreen):
         refused = self.refusal(_KILL, ahead) if ahead else None
         return [
             *(
-                [KeyHint(self.k("action.terminate_and_kill", "K"), "End whom it waits for", "let_in", 8, refused)]
+                [KeyHint(self.k("action.terminate_and_kill", "K"), "End those it waits for", "let_in", 8, refused)]
                 if ahead
                 else []
             ),
@@ -267,12 +268,12 @@ class UsersScreen(ListScreen):
         self._tell(key, said)
 
     def _tell(self, key: ProcessKey, said: list[Para]) -> None:
-        """Below what is known of the process, and in view where that is under the cursor."""
+        """Above what is known of the process besides, and in view where that is under the cursor."""
         self._answers[key] = [Para(), *said]
         if self.is_attached:
             self.show_text()
             if self.case is not None and self.case.process.key == key:
-                self.text.reveal(len(said))
+                self.text.action_scroll(-_ALL)
 
     @opens
     def action_let_in(self) -> None:
