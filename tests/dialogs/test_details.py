@@ -278,3 +278,22 @@ async def test_the_palette_finds_a_word_of_the_description_and_spares_how_to_mov
         assert [str(hit.text) async for hit in commands.search("percentage")] == ["Threads"]
         assert "Create namespace" in [str(hit.text) async for hit in commands.search("namespace")]
         assert "Terminate + kill" in [str(hit.text) async for hit in commands.search("kill")]
+
+
+def test_a_command_goes_on_below_itself_and_the_last_client_needs_no_pointer():
+    here = UUIDS[0]
+    each = tuple(
+        Client(ProcessKey(20 + n), user="bob", command=f"vllm serve {'x' * 40} --port {n}", gpu_memory={here: 1 << 30})
+        for n in range(7)
+    )
+    shown = Snapshot(
+        NOW, daemons=(Daemon(PIPE, servers=(Server(ProcessKey(1), clients=each),)),), devices=(Device(here),)
+    )
+    _title, rows = rows_of(shown, "device", here)
+    assert not [row for row in rows if isinstance(row, Heading) and row.text == "Its other clients"]
+    first = next(row for row in rows if isinstance(row, DetailRow))
+    lines = [line.plain for line in Sheet([first]).lines(60)]
+    begin = lines[0].index("vllm")
+    assert len(lines) > 1
+    assert all(line[:begin].isspace() for line in lines[1:]), lines
+    assert all(len(line.rstrip()) <= 60 for line in lines)

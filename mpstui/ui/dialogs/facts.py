@@ -75,14 +75,12 @@ def _on_device(snapshot: Snapshot, uuid: str) -> tuple[Rows, Rows]:
     come before what is said of the device, the others behind it."""
     here = [each for daemon in snapshot.daemons for each in daemon.clients() if uuid in each.device_uuids]
     here.sort(key=lambda each: (-each.gpu_memory.get(uuid, -1), each.pid))
-    rows = [
-        DetailRow(
-            str(each.pid),
-            f"{format_size(each.gpu_memory.get(uuid)):>9}  {owner(each.user, each.uid)}  {each.command or UNKNOWN}",
-        )
-        for each in here
-    ]
-    first, others = rows[:_FIRST], rows[_FIRST:]
+    rows = []
+    for each in here:
+        lead = f"{format_size(each.gpu_memory.get(uuid)):>9}  {owner(each.user, each.uid)}  "
+        rows.append(DetailRow(str(each.pid), f"{lead}{each.command or UNKNOWN}", hang=len(lead)))
+    first = rows if len(rows) <= _FIRST + 1 else rows[:_FIRST]  # the line that points below would have room for one
+    others = rows[len(first) :]
     more = [DetailRow("", f"{len(others)} more below: “{_OTHERS}”", "dim")] if others else []
     return (
         [Heading("Its clients, by their memory on this device"), *first, *more, DetailRow()] if first else [],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from rich.cells import cell_len, set_cell_size
 from textual import events
@@ -44,6 +44,8 @@ class DetailRow:
     value: str = ""
     style: str = ""
     label_style: str = "$text-muted"
+    hang: int = 0
+    """Characters of the value under which nothing of it goes on: its own columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,21 @@ def labelled(label: str, *widgets: Widget, classes: str = "field", id: str | Non
     """A line of a form: what it is called, and what it is chosen or typed with."""
     name = Static(Content(plain(label)), classes="label", markup=False)
     return Horizontal(name, *widgets, classes=classes, id=id)
+
+
+_HANGS: Final = 20
+"""Cells that a text has at least beside what it hangs on."""
+
+
+def _wrapped(row: DetailRow, width: int) -> list[Content]:
+    """The value in lines; what goes on stands below its own beginning, where there is room for that."""
+    text = plain(row.value)
+    before = cell_len(text[: row.hang])
+    if width - before < _HANGS:
+        return Content.styled(text, row.style).wrap(width)
+    lines = Content.styled(text[row.hang :], row.style).wrap(width - before) or [Content("")]
+    lead = Content.styled(text[: row.hang], row.style)
+    return [Content.assemble(lead if number == 0 else " " * before, line) for number, line in enumerate(lines)]
 
 
 class Sheet(Widget):
@@ -106,7 +123,7 @@ class Sheet(Widget):
             label = Content.styled(plain(row.label), row.label_style).pad_right(
                 label_width - cell_len(plain(row.label))
             )
-            value = Content.styled(plain(row.value), row.style).wrap(max(8, width - label_width))
+            value = _wrapped(row, max(8, width - label_width))
             lines += [
                 Content.assemble(label if number == 0 else " " * label_width, part)
                 for number, part in enumerate(value or [Content("")])
