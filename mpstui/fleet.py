@@ -893,6 +893,17 @@ _WIDTHS: Final[Mapping[str, Column[NodeProblem]]] = {
 }
 
 
+def told_problems(node: FleetNode) -> list[NodeProblem]:
+    """Its problems; of a node that tells none, as it does not answer or for another reason, its state."""
+    problems = node.problems
+    if not problems and node.state not in {"ok", "ABSENT"}:
+        severity = {"NOT KNOWN": "info", "OLD": "warning", "STALE": "warning", "WARNING": "warning"}
+        remedy = "Open it with Enter: ssh says why it does not answer." if node.state == "NO ANSWER" else ""
+        code = node.state.lower().replace(" ", "_")
+        problems = (FleetProblem(severity.get(node.state, "error"), code, node.detail or UNKNOWN, remedy),)
+    return [NodeProblem(node, at, each) for at, each in enumerate(problems)]
+
+
 def severity_mark(severity: str) -> tuple[str, str]:
     """Sign and style; of a severity that is none those of the least."""
     return next((mark for known, mark in SEVERITY.items() if known == severity), SEVERITY["info"])
@@ -931,14 +942,6 @@ def words_in(node: FleetNode) -> str:
     """What a filter looks through: its name, state, reason and problems."""
     problems = (f"{p.code} {p.text}" for p in node.problems)
     return " ".join((node.name, node.state, node.detail, *node.daemons, *problems))
-
-
-def matches(node: FleetNode, text: str) -> bool:
-    """Whether a filter leaves it: each word in what it is looked for in; ``!word`` for those without."""
-    told = words_in(node).lower()
-    return all(
-        (word[1:] not in told) if word[:1] == "!" and word[1:] else word in told for word in text.lower().split()
-    )
 
 
 def summary(nodes: Sequence[FleetNode]) -> str:

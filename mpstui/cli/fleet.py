@@ -26,7 +26,6 @@ from mpstui.fleet import (
     hosts_in_config,
     hosts_of,
     in_thread,
-    matches,
     opening,
     over_ssh,
     summary,
@@ -61,7 +60,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--deadline", type=between(1, 3600), default=20.0, metavar="S", help="for each answer (default 20)"
     )
-    parser.add_argument("--filter", default="", metavar="TEXT", help="only nodes with these words; !WORD: without")
+    parser.add_argument(
+        "--filter",
+        default="",
+        metavar="TEXT",
+        help="only nodes with these words; !WORD: without; state:fault, clients>10: by a field",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON once")
     parser.add_argument("--once", action="store_true", help="print a table once, on a terminal too")
 
@@ -98,7 +102,12 @@ def fleet(options: argparse.Namespace) -> int:
         found = asyncio.run(look(lambda node: None))
     except FleetError as error:
         return complain(str(error), ExitStatus.NO_ANSWER)
-    nodes = [node for node in found.nodes if matches(node, options.filter)]
+    from mpstui.ui.fleet_filter import NodeFilter
+
+    shown = NodeFilter(options.filter)
+    nodes = [node for node in found.nodes if shown.leaves(node)]
+    if not nodes and (why := shown.complaint()):
+        complain(f"--filter: {why}", ExitStatus.DONE)
     for note in found.notes:
         complain(note, ExitStatus.DONE)
     if options.json:

@@ -33,11 +33,11 @@ from mpstui.fleet import (
     clients_in,
     in_thread,
     severity_mark,
-    words_in,
+    told_problems,
 )
 from mpstui.ui.bars import KeyHint, unless
 from mpstui.ui.box import Para, wrapped
-from mpstui.ui.filter import Filter
+from mpstui.ui.fleet_filter import NODE_TERMS, NodeFilter
 from mpstui.ui.layout import room_of
 from mpstui.ui.lines import Line, LineWidget, justify
 from mpstui.ui.panel import Panel
@@ -108,7 +108,9 @@ class NodesPanel(TablePanel[FleetNode]):
     THING: ClassVar[Thing[FleetNode]] = NODE
     STRETCH: ClassVar[bool] = True
     FITS: ClassVar[tuple[str, ...]] = ("name", "state", "memory_used")
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "open", "Open", show=False, id="open", tooltip=_ENTER)]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "screen.open", "Open", show=False, id="open", tooltip=_ENTER)
+    ]
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -132,12 +134,9 @@ class NodesPanel(TablePanel[FleetNode]):
     def empty(self) -> str:
         return "no node" if self.asked else "asking …"
 
-    def text_of(self, row: FleetNode) -> str:
-        return words_in(row)
-
     def _passing(self, rows: Sequence[FleetNode]) -> Sequence[FleetNode]:
-        wanted = Filter(NODE, self.wanted)
-        return [row for row in rows if wanted.matches(row, self.view, self.text_of(row))]
+        wanted = NodeFilter(self.wanted)
+        return [row for row in rows if wanted.leaves(row)]
 
     @property
     def below(self) -> Line:
@@ -155,7 +154,9 @@ class NodeProblemsPanel(TablePanel[NodeProblem]):
     THING: ClassVar[Thing[NodeProblem]] = NODE_PROBLEM
     STRETCH: ClassVar[bool] = True
     FITS: ClassVar[tuple[str, ...]] = ("name", "severity", "code")
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "open", "Open", show=False, id="open", tooltip=_ENTER)]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "screen.open", "Open", show=False, id="open", tooltip=_ENTER)
+    ]
 
     def key(self, row: NodeProblem) -> Hashable:
         return row.node.name, row.number
@@ -256,7 +257,9 @@ class FleetScreen(RowsScreen):
     @opens
     def action_open(self) -> None:
         """What was typed for the node's own mpstui, and read here before it ran, is dropped."""
-        if self.node is not None:
+        if self.node is None:
+            self.say(self.why_not("open") or _NONE)
+        else:
             self.fleet.open_node(self.node.name)
 
     def action_history(self) -> None:
@@ -276,6 +279,8 @@ class NodesScreen(FleetScreen):
     def __init__(self, text: str) -> None:
         """``text``: the filter at first."""
         super().__init__()
+        self.filter.about = NODE_TERMS
+        self.filter.placeholder = "filter: words  state:fault  clients>10  !word    Enter keep  Esc all  ? fields"
         self.filter.value = text
         self.panel.want(text)
 
@@ -289,7 +294,7 @@ class NodesScreen(FleetScreen):
     @property
     def filter_trouble(self) -> str:
         """A name that has a colon in it is no field, and finds its node."""
-        return Filter(NODE, self.filter.value).complaint() if self.panel.hides_all else ""
+        return NodeFilter(self.filter.value).complaint() if self.panel.hides_all else ""
 
     def fill(self, nodes: Sequence[FleetNode]) -> None:
         self.panel.asked = bool(nodes) or self.fleet.looked is not None
@@ -354,7 +359,7 @@ class NodeProblemsScreen(FleetScreen):
 
     def _problems(self) -> list[NodeProblem]:
         """Of the nodes that the filter of their list leaves."""
-        return [NodeProblem(node, at, each) for node in self._below.rows for at, each in enumerate(node.problems)]
+        return [each for node in self._below.rows for each in told_problems(node)]
 
 
 def about(node: FleetNode, problems: Sequence[FleetProblem], left_out: Line, plots: Sequence[str]) -> list[Para]:
@@ -424,19 +429,25 @@ class FleetApp(ScreenProgram):
         return FleetHelp()
 
     async def on_mount(self) -> None:
-        self.action_look()
-        self.set_interval(self._every, self.action_look)
+        self._ask()
+        self.set_interval(self._every, self._ask)
         if self._follow is not None:
             self.run_worker(self._follow(self._heard), group="follow")
 
     # Looking.
 
     def action_look(self) -> None:
+        """As asked for by a key."""
+        if self._looking():
+            self.notify("Nodes are being asked already; what they answer is shown as it comes.", title="Look now")
         self._ask()
+
+    def _looking(self, but: object = None) -> bool:
+        return any(each.group == "look" and each.is_running for each in self.workers if each is not but)
 
     @work(exclusive=False, group="look")
     async def _ask(self) -> None:
-        if any(worker.group == "look" and worker.is_running for worker in self.workers if worker is not self._own()):
+        if self._looking(self._own()):
             return  # the one before has not ended: a slow server is asked once at a time
         told: dict[str, FleetNode] = {node.name: node for node in self.nodes}
 
@@ -492,7 +503,7 @@ class FleetApp(ScreenProgram):
         elif not ended.good:
             why = _WHY.get(ended.status or 0, "") if "ssh" in words[0] else ""
             self.notify(f"{' '.join(words)}: {ended.words}{why}", severity="warning", markup=False)
-        self.action_look()
+        self._ask()
 
     @work(exclusive=True, group="history")
     async def ask_history(self, name: str) -> None:

@@ -20,6 +20,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType
@@ -47,11 +48,11 @@ from mpstui.fleet import (
     hosts_in_config,
     hosts_of,
     judged,
-    matches,
     opening,
     over_ssh,
     summary,
 )
+from mpstui.ui.fleet_filter import NodeFilter
 
 PATIENCE = 120.0
 NOW = 1_795_262_671.0
@@ -82,10 +83,16 @@ def test_the_worst_counts(known: dict[str, Any], fault: bool, state: str) -> Non
     assert judged(FleetNode("n", **known), NOW, fault=fault).state == state
 
 
-def test_a_filter_has_words_and_their_absence() -> None:
-    node = FleetNode("gpu-07", "HELD", "alice holds it", problems=(FleetProblem("warning", "pending"),))
-    assert all(matches(node, text) for text in ("", "gpu", "held alice", "pending", "!fault", "gpu !ok"))
-    assert not any(matches(node, text) for text in ("gpu-08", "!held", "gpu fault"))
+def test_a_filter_has_words_and_their_absence_and_fields_as_the_screen_has_them() -> None:
+    """The command line knew words alone: state:held was looked for as text, and found nobody."""
+    node = FleetNode("gpu-07", "HELD", "alice holds it", clients=12, problems=(FleetProblem("warning", "pending"),))
+    left = ("", "gpu", "held alice", "pending", "!fault", "gpu !ok", "state:held", "!state=ok", "clients>10 alice")
+    assert all(NodeFilter(text).leaves(node) for text in left)
+    hidden = ("gpu-08", "!held", "gpu fault", "state:fault", "clients<10", "!state:held", "clients>x")
+    assert not any(NodeFilter(text).leaves(node) for text in hidden)
+    silent = replace(node, silent_since=time.time() - 7200)
+    assert NodeFilter("silent_since>1h").leaves(silent)
+    assert not NodeFilter("silent_since>3h").leaves(silent)
 
 
 @pytest.mark.parametrize("host", ["-oProxyCommand=x", "a b", "a;b", "", "$(x)", "a\nb", "x" * 300])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pty
 import select
@@ -404,3 +405,51 @@ async def test_the_filter_of_the_nodes_takes_their_fields_and_names_one_that_is_
         await pilot.press(*["backspace"] * 8, *"bad:x", "enter")
         await pilot.pause()
         assert any("no field “bad”" in each.message for each in fleet._notifications)
+
+
+async def test_help_in_the_filter_of_the_nodes_has_what_may_be_typed_there() -> None:
+    """It was the words of the clients' filter, or nothing."""
+    fleet = app(Source(nodes(3)))
+    async with fleet.run_test(size=(80, 48)) as pilot:
+        await fleet.workers.wait_for_complete()
+        await pilot.press("slash", "question_mark")
+        shown = on_screen(fleet)
+        assert "What may be typed here" in shown
+        assert "state:fault" in shown
+        assert "outside_processes" in shown
+        assert "user:alice" not in shown
+
+
+async def test_nodes_that_do_not_answer_are_among_the_problems() -> None:
+    """Only those were told whose mpstui had told some: a node that was down was in no row of D."""
+    silent = FleetNode("down", "NO ANSWER", "ssh: no route to host")
+    fleet = app(Source([silent, FleetNode("fine", "ok"), FleetNode("none", "ABSENT")]))
+    async with fleet.run_test(size=SIZE) as pilot:
+        await fleet.workers.wait_for_complete()
+        await pilot.press("D")
+        assert [row.node.name for row in front(fleet).panel.rows] == ["down"]
+        row = next(line for line in on_screen(fleet).splitlines() if "▸" in line)
+        assert row.strip("│ ").split()[:3] == ["▸down", "error", "no_answer"]
+        assert "no route to host" in row
+
+
+async def test_enter_with_no_node_and_looking_twice_say_why_nothing_happens() -> None:
+    opened: list[list[str]] = []
+    source = Source([])
+    fleet = app(source, opened)
+    async with fleet.run_test(size=SIZE) as pilot:
+        await fleet.workers.wait_for_complete()
+        await pilot.press("enter")
+        assert any("no node" in each.message for each in fleet._notifications)
+        assert not opened
+        may = asyncio.Event()
+
+        async def slow(tell: Tell) -> Fleet:
+            await may.wait()
+            return Fleet(0.0, [])
+
+        fleet._look = slow
+        await pilot.press("r", "r")
+        assert any("asked already" in each.message for each in fleet._notifications)
+        may.set()
+        await fleet.workers.wait_for_complete()

@@ -281,14 +281,9 @@ class FleetHelp(HelpScreen):
     FIXED = (
         (
             "This screen",
-            (
-                DetailRow("", "Nothing is changed from here: set limits and end clients on the node itself."),
-                DetailRow(
-                    "",
-                    "A filter has words of a node's name, state, reason or problems; also state:fault, !word.",
-                ),
-            ),
+            (DetailRow("", "Nothing is changed from here: set limits and end clients on the node itself."),),
         ),
+        ("Filter: / hides the other nodes", FILTER),
         (
             "States, the worst first",
             (

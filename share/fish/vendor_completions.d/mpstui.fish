@@ -534,7 +534,7 @@ complete -c mpstui -n '_shtab_mpstui_using fleet' -l command -x -d 'what is run 
 complete -c mpstui -n '_shtab_mpstui_using fleet' -l open -x -d 'what Enter runs (default “ssh -t {host} env MPSTUI_FLEET=1 mpstui”)'
 complete -c mpstui -n '_shtab_mpstui_using fleet' -l every -x -d 'seconds between two looks (default 15; 30 over ssh)'
 complete -c mpstui -n '_shtab_mpstui_using fleet' -l deadline -x -d 'for each answer (default 20)'
-complete -c mpstui -n '_shtab_mpstui_using fleet' -l filter -x -d 'only nodes with these words; !WORD: without'
+complete -c mpstui -n '_shtab_mpstui_using fleet' -l filter -x -d 'only nodes with these words; !WORD: without; state:fault, clients>10: by a field'
 complete -c mpstui -n '_shtab_mpstui_using fleet' -l json -d 'print JSON once'
 complete -c mpstui -n '_shtab_mpstui_using fleet' -l once -d 'print a table once, on a terminal too'
 complete -c mpstui -n '_shtab_mpstui_using; and test $_shtab_mpstui_npos -eq 0' -a web -d 'the screen in a browser; unless told otherwise for this machine only, read-only, with a token'
