@@ -200,7 +200,7 @@ def _per_gpu(wish: Wish, chosen: Sequence[str], devices: Sequence[Device]) -> tu
     each = [device for device in devices if not chosen or device.uuid in chosen]
     cpus: list[int | None] = [*sorted(wish.cpus)] if wish.cpus else [None] * len(each)
     if len(cpus) < len(each):
-        raise PlanError(f"{len(each)} daemons need a CPU each, and --cpu names {len(cpus)}")
+        raise PlanError(f"{len(each)} daemons need a CPU each, and the list has {len(cpus)}")
     base = wish.pipe_dir or _PER_GPU
     specs = []
     for position, (device, cpu) in enumerate(zip(each, cpus, strict=False)):

@@ -222,7 +222,8 @@ class Viewer:
                 wanted = math.nan
             if not 0 <= wanted <= _LATEST:
                 shown = printable(text, 40)
-                return f"“{shown}” is no time: write 21:29, 21:29:12, 2026-11-20 21:29, or 10m for 10 minutes ago"
+                since = "ago" if self._what == "PAST" else "before the end"
+                return f"“{shown}” is no time: write 21:29, 21:29:12, 2026-11-20 21:29, or 10m for 10 minutes {since}"
             reach = min(span[0], wanted), max(span[1], wanted)
             first, last, there = (_told(each, reach) for each in (*span, wanted))
             if wanted > span[1] + 1:

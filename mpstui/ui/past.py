@@ -21,7 +21,7 @@ MINUTE = 60.0
 TIMES: Final = (
     ("21:29", "that time of day, the one nearest to what is shown; 21:29:12 with seconds"),
     ("2026-11-20 21:29", "on another day"),
-    ("10m", "10 minutes ago, in a recording before its end; 30s, 2h, 1d"),
+    ("10m", "10 minutes ago; in a recording, or in logs alone: before their end; 30s, 2h, 1d"),
 )
 """What may be typed for a time, and what it means."""
 _TRACK = 8
@@ -164,8 +164,8 @@ class WithPast(StyledScreen):
 
             past = self._in_past
             at = time.localtime(past.at if past is not None else time.time() - 10 * MINUTE)  # none that is to come
-            ago = "before the end" if past is not None and past.what != "PAST" else "ago"
-            hint = time.strftime(f"go to: %H:%M  %H:%M:%S  %Y-%m-%d %H:%M  10m = 10 minutes {ago}", at)
+            since = "ago" if past is None or past.what == "PAST" else "before the end"
+            hint = time.strftime(f"go to: %H:%M  %H:%M:%S  %Y-%m-%d %H:%M  10m = 10 minutes {since}", at)
             self._time = TypedLine("", placeholder=hint, id="time", about=TIMES)
             await self.mount(self._time, before=self.past_bar)
         self._time.value = ""

@@ -278,3 +278,15 @@ async def test_what_logs_alone_tell_names_them_and_agrees_with_itself(tmp_path) 
         assert "ABSENT" in shown
         for wrong in ("RECOVERED", "is live", "clears by itself", "starts a daemon here"):
             assert wrong not in shown
+
+
+@pytest.mark.parametrize(
+    ("what", "said"), [("PAST", "10m = 10 minutes ago"), ("REPLAY", "10m = 10 minutes before the end")]
+)
+async def test_the_line_for_a_time_says_from_when_ten_minutes_count(what: str, said: str) -> None:
+    """On the live screen there is no end: it said that they were before one."""
+    app = make_app(replace(one_daemon(), past=past(what=what)))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("T")
+        await until(pilot, lambda: "go to" in text_of(app))
+        assert said in text_of(app)

@@ -69,9 +69,7 @@ class StartDialog(ProgressDialog):
             Choice("protocol_3", "named servers and namespaces", "-p 3"),
         )
         modes += [choice for choice in more if choice.value in newer_modes(self.snapshot.driver_version)]
-        cpus = TypedLine(
-            id="cpus", max_length=120, placeholder="any; 0-3,8 as taskset takes it; one list for each daemon"
-        )
+        cpus = TypedLine(id="cpus", max_length=120, placeholder="any, or 0-3,8; one daemon for each GPU: one CPU each")
         usual = "the usual one, e.g. /tmp/mps_0" if self._gone is None else path_text(self._gone.pipe_dir)
         where = TypedLine(id="where", max_length=120, placeholder=usual)
         none = [Choice(None, "none", "the fields below")]
