@@ -15,7 +15,7 @@ from mpstui.core.cells import SEVERITY, health_word
 from mpstui.core.late import dataclass
 from mpstui.core.model import Daemon, Past, Problem, Snapshot
 from mpstui.core.text import UNKNOWN, about, path_text, plural
-from mpstui.ui.lines import Line, LineWidget, fit, justify, width_of
+from mpstui.ui.lines import Line, LineWidget, fit, hung, justify, width_of
 
 _WORDY = 100
 """Cells from which a key says at length what it does."""
@@ -190,12 +190,14 @@ class ProblemBar(LineWidget):
         self._problems: list[Problem] = []
 
     def take(self, problems: Sequence[Problem], width: int, most: int) -> int:
-        """From now on these; how many lines they take, at most ``most``."""
+        """From now on these; how many lines they take, at most ``most``: two, and with more what there is no room for
+        in those goes on."""
         order = ("error", "warning", "info")
         self._problems = sorted(problems, key=lambda p: order.index(p.severity))
         if not problems:
             return 0
-        lines = 1 if most < 2 or self._fits(width) else 2
+        usual = 1 if most < 2 or self._fits(width) else 2
+        lines = usual if most <= 2 else min(most, len(self._whole(width)))
         self.styles.height = lines
         return lines
 
@@ -213,9 +215,20 @@ class ProblemBar(LineWidget):
         text, remedy = self._worst
         return not remedy or width_of(((f"    {text}  {remedy}{self._more}", ""),)) <= width
 
+    def _whole(self, width: int) -> list[Line]:
+        """In as many lines as it takes."""
+        symbol, style = SEVERITY[self._problems[0].severity]
+        text, remedy = self._worst
+        mark, more = ((f"  {symbol} ", style),), (self._more, "dim")
+        if not remedy or self._fits(width):
+            return hung(mark, ((f"{text}  {remedy}".rstrip(), style), more), width)
+        return [*hung(mark, ((text, style),), width), *hung((("    ", style),), ((remedy, style), more), width)]
+
     def lines(self, width: int, height: int) -> list[Line]:
         if not self._problems:
             return []
+        if len(whole := self._whole(width)) <= height:
+            return whole
         symbol, style = SEVERITY[self._problems[0].severity]
         text, remedy = self._worst
         mark, more = (f"  {symbol} ", style), (self._more, "dim")

@@ -121,6 +121,20 @@ def plan(width: int, height: int, needs: Needs) -> PanelHeights:
     return PanelHeights(heights, per_device, wide, framed)
 
 
+def spares(usual: PanelHeights, with_less: PanelHeights, needs: Needs) -> bool:
+    """Whether the lines that the second has less are of no use to the panels of the first: nobody misses a panel, a
+    client or the newest events."""
+    main = "condition" if needs.explained else "clients"
+    least = (
+        usual.heights.get(main, 0) if needs.explained or needs.clients is None else needs.clients + 1 + 2 * usual.framed
+    )
+    for name, tall in usual.heights.items():
+        enough = {main: least, "events": _FEWEST_EVENTS}.get(name, tall)
+        if with_less.heights.get(name, 0) < min(tall, enough):
+            return False
+    return not needs.zoomed
+
+
 def _beside(room: int, needs: Needs) -> PanelHeights | None:
     """Devices at the left, with their history; limits, servers and events at the right; the clients below. None: the
     user has it otherwise, or there is no room for all of it."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import ClassVar, cast
+from typing import ClassVar, Final, cast
 
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len, chop_cells, set_cell_size
 from rich.segment import Segment
 from rich.style import Style
 from textual.filter import LineFilter
@@ -64,6 +64,39 @@ def fit_line(line: Line, width: int, style: str = "text") -> Line:
         out.append((text, name))
         room -= cells
     return tuple(out)
+
+
+_HANG: Final = 16
+"""Cells that a text has at least where it goes on below itself."""
+_WORD: Final = re.compile(r"\S+\s*|\s+")
+
+
+def hung(before: Line, text: Line, width: int) -> list[Line]:
+    """A text behind what stands before it: in one line, or going on below itself; cut where it would be a column of
+    words."""
+    start = width_of(before)
+    room = width - start
+    if width_of(text) <= room or room < _HANG:
+        return [(*before, *text)]
+    out: list[list[Span]] = [[]]
+    free = room
+    for told, style in text:
+        for word in _WORD.findall(told):
+            cells = cell_len(word.rstrip())
+            if cells > free and out[-1]:
+                out.append([])
+                free = room
+            for n, part in enumerate(chop_cells(word, room) if cells > room else (word,)):
+                if n:
+                    out.append([])
+                    free = room
+                out[-1].append((part, style))
+                free -= cell_len(part)
+    blank = " " * start
+    lines = [
+        tuple((part.rstrip() if at == len(line) - 1 else part, s) for at, (part, s) in enumerate(line)) for line in out
+    ]
+    return [(*before, *lines[0]), *(((blank, "text"), *line) for line in lines[1:])]
 
 
 def merged(line: Line) -> Line:

@@ -38,7 +38,7 @@ from mpstui.ui.keys import (
     typing_hints,
     where_it_works,
 )
-from mpstui.ui.layout import Needs, PanelHeights, plan, reserve, room_of
+from mpstui.ui.layout import Needs, PanelHeights, plan, reserve, room_of, spares
 from mpstui.ui.lines import Ground, LineWidget, fit
 from mpstui.ui.panel import Panel
 from mpstui.ui.panels import ClientsPanel, DevicesPanel, EventsPanel, LimitsPanel, ServersPanel
@@ -77,6 +77,8 @@ _NEAR: Final[Mapping[str, Mapping[str, int]]] = {
     "events": {"trouble('events')": 6, "open": 5},
 }
 """How long the foot keeps these while a panel has the focus."""
+_MOST_OF_PROBLEM = 6
+"""Lines that a problem and its remedy have at most."""
 _TWO_OF_PROBLEM = 20
 """Lines of the screen from which a problem's remedy may have one of its own."""
 
@@ -324,21 +326,28 @@ class Overview(WithPast, WithTrouble, Ground):
         focused = self.focused.id if self.focused is not None and self.focused.id in PANELS else "clients"
         alert = self.arrange_alert(snapshot, daemon)
         past = self.arrange_past()
-        fresh = plan(
-            width,
-            height,
-            Needs(
-                devices=len(snapshot.devices) if snapshot else 1,
-                limits=1 + len(daemon.servers) if daemon else 1,
-                servers=len(daemon.servers) if daemon else 0,
-                explained=daemon is None or daemon.explained,
-                bars=tabs + problems + filtering + alert + past,
-                focus=str(focused),
-                shown=self._shown,
-                zoomed=self._zoomed,
-                clients=self._rows_kept(daemon),
-            ),
+        needs = Needs(
+            devices=len(snapshot.devices) if snapshot else 1,
+            limits=1 + len(daemon.servers) if daemon else 1,
+            servers=len(daemon.servers) if daemon else 0,
+            explained=daemon is None or daemon.explained,
+            bars=tabs + problems + filtering + alert + past,
+            focus=str(focused),
+            shown=self._shown,
+            zoomed=self._zoomed,
+            clients=self._rows_kept(daemon),
         )
+        fresh = plan(width, height, needs)
+        if (
+            problems
+            and height >= _TWO_OF_PROBLEM
+            and (more := self.problems.take(self._problems(), width, _MOST_OF_PROBLEM) - problems) > 0
+        ):
+            longer = plan(width, height, needs._replace(bars=needs.bars + more))
+            if spares(fresh, longer, needs):
+                fresh, problems = longer, problems + more
+            else:
+                self.problems.take(self._problems(), width, problems)
         if fresh.too_small:
             tabs = problems = self.alert.display = self.past_bar.display = False
         self.tabs.display = tabs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from functools import lru_cache
+from itertools import accumulate
 from typing import Any, ClassVar, Generic, TypeVar
 
 from textual import events
@@ -12,7 +13,7 @@ from textual.message import Message
 
 from mpstui.core.late import dataclass
 from mpstui.ui.box import lower_border, scroll_bar, upper_border, wrapped
-from mpstui.ui.lines import Line, LineWidget, fit_line, merged, width_of
+from mpstui.ui.lines import Line, LineWidget, fit_line, hung, merged, width_of
 from mpstui.ui.typeahead import opens
 
 Row = TypeVar("Row")
@@ -35,6 +36,8 @@ class Panel(LineWidget, Generic[Row], can_focus=True):
     """The key that goes to it, in its border; 0: none does."""
     WHOLE_BAND: ClassVar[bool] = True
     """Whether the cursor is seen on all lines of a row. A bar keeps its colours: only its first line is marked."""
+    WRAPS: ClassVar[bool] = True
+    """Whether a line that is too long goes on below itself, where lines are free."""
     TITLE: ClassVar[str] = ""
     KIND: ClassVar[str] = ""
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -75,6 +78,9 @@ class Panel(LineWidget, Generic[Row], can_focus=True):
         self._framed = True
         self._drawn_with: object = None
         self._drawn: dict[Hashable, tuple[Row, Hashable, list[Line]]] = {}
+        self._heights: list[int] = []
+        """Of the rows from the first on, the lines that each has, where one has more than the usual ones: all are in
+        view then."""
         self._edged: list[tuple[Line, str, str, Line]] = []
 
     # What a subclass gives.
@@ -86,6 +92,17 @@ class Panel(LineWidget, Generic[Row], can_focus=True):
     def row_lines(self, row: Row, width: int) -> list[Line]:
         """The lines of one row."""
         raise NotImplementedError
+
+    def whole(self, row: Row, width: int) -> list[Line]:
+        """The same with nothing cut: what is too long goes on below its last part."""
+        told: list[Line] = []
+        for line in self.row_lines(row, width):
+            told += hung(line[:-1], line[-1:], width) if width_of(line) > width else [line]
+        return told
+
+    def needs(self, width: int) -> int:
+        """Lines in which nothing of its rows is cut, and one where there is none."""
+        return sum(len(self.whole(row, width)) for row in self.rows) or 1
 
     def stamp(self, row: Row, width: int) -> Hashable:
         """All that goes into a row's lines while its panel's context is the same.
@@ -249,7 +266,8 @@ class Panel(LineWidget, Generic[Row], can_focus=True):
         self._top = max(0, min(self._top, len(self.rows) - visible + self.spare, self._index))
         self._top = max(self._top, self._index - visible + 1)
         body: list[Line] = [] if head is None else [fit_line(head, inner)]
-        body += self._visible(range(self._top, min(self._top + visible, len(self.rows))), inner)
+        shown = self._visible(range(self._top, min(self._top + visible, len(self.rows))), inner)
+        body += self._spread(shown, inner, room - len(body))
         if not self.rows and (said := NOT_FOUND if self.hides_all else self.empty()):
             text = wrapped(said, inner, "dim", indent="  ")[: room - len(body)]
             body += [fit_line(line, inner) for line in text]
@@ -306,6 +324,24 @@ class Panel(LineWidget, Generic[Row], can_focus=True):
             lines += drawn[2]
         return lines
 
+    def _spread(self, shown: list[Line], inner: int, room: int) -> list[Line]:
+        """The lines that are shown, and of rows that are cut what is missing, from the first on as far as lines are
+        free."""
+        self._heights = []
+        usual, free = self._lines_per_row, room - len(shown)
+        if not self.WRAPS or free <= 0 or len(shown) != len(self.rows) * usual:
+            return shown
+        parts = [shown[at : at + usual] for at in range(0, len(shown), usual)]
+        for index, part in enumerate(parts):
+            if any("…" in text for line in part for text, _ in line):
+                more = len(whole := self.whole(self.rows[index], inner)) - usual
+                if 0 < more <= free:
+                    parts[index] = [merged(fit_line(line, inner)) for line in self._marked(index, whole, inner)]
+                    free -= more
+        if free < room - len(shown):
+            self._heights = [len(part) for part in parts]
+        return [line for part in parts for line in part]
+
     def _band(self, index: int) -> str | None:
         """The style of the cursor, if it is seen on this row."""
         if index != self._index:
@@ -319,7 +355,10 @@ class Panel(LineWidget, Generic[Row], can_focus=True):
         return self.KIND == "client"
 
     def _decorated(self, index: int, inner: int) -> list[Line]:
-        lines, band = self.row_lines(self.rows[index], inner), self._band(index)
+        return self._marked(index, self.row_lines(self.rows[index], inner), inner)
+
+    def _marked(self, index: int, lines: list[Line], inner: int) -> list[Line]:
+        band = self._band(index)
         if band is None:
             return lines
         marked: list[Line] = []
@@ -338,6 +377,9 @@ class Panel(LineWidget, Generic[Row], can_focus=True):
     def row_at(self, y: int) -> int | None:
         """The index of the row at a line of the widget."""
         line = y - self.above
+        if self._heights:
+            ends = accumulate(self._heights)
+            return next((index for index, end in enumerate(ends) if 0 <= line < end), None)
         index = self._top + line // self._lines_per_row
         return index if line >= 0 and index < len(self.rows) and y < self.size.height - self._framed else None
 

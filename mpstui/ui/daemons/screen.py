@@ -21,7 +21,7 @@ from mpstui.ui.contract import Runner
 from mpstui.ui.daemons.contract import DaemonBackend
 from mpstui.ui.keys import own_binding
 from mpstui.ui.layout import room_of
-from mpstui.ui.lines import Line, fit
+from mpstui.ui.lines import Line, fit_line, hung
 from mpstui.ui.panel import Panel
 from mpstui.ui.panels.table import TablePanel
 from mpstui.ui.plan.contract import PlanBackend
@@ -106,13 +106,21 @@ class LogBox(Box):
         return (("Log", "title"), (f"  {printable(self._where, 100)}", "dim"))
 
     def body(self, width: int, height: int) -> list[Line]:
+        """The newest whole, and those before it as far as lines are free."""
         lines: list[Line] = []
-        for moment, text in self._lines_of_log[-height:]:
+        for moment, text in reversed(self._lines_of_log[-height:]):
             clock = ""
             if not text.startswith("["):  # a line of a log has its own
                 clock = f"{UNKNOWN if moment is None else time.strftime('%H:%M:%S', time.localtime(moment))}  "
-            lines.append(((f" {clock}", "dim"), (fit(printable(text, 400), width - len(clock) - 2), "text")))
-        return lines or [((" nothing yet", "dim"),)]
+            before: Line = ((f" {clock}", "dim"),)
+            whole: Line = ((printable(text, 400), "text"),)
+            told = hung(before, whole, width - 1)
+            if lines and len(lines) + len(told) > height:
+                told = [fit_line((*before, *whole), width - 1)]
+            lines = [*told, *lines][-max(height, len(told)) :]
+            if len(lines) >= height:
+                break
+        return lines[:height] or [((" nothing yet", "dim"),)]
 
 
 class DaemonScreen(ListScreen):

@@ -96,7 +96,7 @@ class PickDialog(Dialog):
     def _fit(self, height: int) -> None:
         super()._fit(height)
         self.query_one("#box").styles.max_width = max(USUAL_WIDTH, self.panel.widest + _AROUND)
-        self.panel.styles.height = max(1, min(len(self.panel.rows) or 1, height - 6))
+        self.panel.styles.height = max(1, min(self.panel.needs(room_of(self).width - _AROUND), height - 6))
 
     def show(self) -> None:
         rows, widest = len(self.panel.rows), self.panel.widest

@@ -18,9 +18,12 @@ from textual.widgets import Button, Static
 
 from mpstui.core.late import dataclass
 from mpstui.core.text import printable
+from mpstui.ui.box import parts
 
 TEXT_LIMIT = 4000
 """Characters of one text that are shown at most; longer than any line of a log of a real daemon."""
+_NARROWEST = 16
+"""Cells in which a text goes on below itself at least."""
 _WIDTHS = 4
 """For how many a sheet keeps its lines: with and without a bar, and before a change of size."""
 MARK_STYLE = {"▲": "$text-warning", "✓": "$text-success", "✕": "$text-error", "·": "$text-muted"}
@@ -162,6 +165,14 @@ class Lines(Static):
         return "\n".join(line.plain for line in self._lines)
 
 
+def _hung(line: Content, width: int) -> list[Content]:
+    """In lines of so many cells, those below the first a little further in."""
+    if line.cell_length <= width:
+        return [line]
+    first, *more = line.wrap(width - 4)
+    return [first, *(Content.assemble("    ", each) for each in more)]
+
+
 class Scroll(VerticalScroll):
     """What is in it scrolls where it has no room, by a bar that leaves it some.
 
@@ -205,6 +216,8 @@ class Listing(Scroll):
     def __init__(self, *, id: str | None = None, classes: str = "") -> None:
         super().__init__(id=id, classes=classes, can_focus=False)
         self._lines: tuple[Content, ...] = ()
+        self._shown: tuple[Content, ...] = ()
+        """In as many lines as they take, where there is always room for those."""
         self._title = ""
         self._rows = self._room = LIST_ROWS
         self._fills = False
@@ -217,15 +230,33 @@ class Listing(Scroll):
         """Replace title and lines; ``follow`` keeps the last line in view."""
         self._title = plain(title)
         if len(lines) == len(self._lines) and all(a.is_same(b) for a, b in zip(lines, self._lines, strict=True)):
-            self._entitle()
+            self._folded_anew()
             return
         self._lines = tuple(lines)
-        self.can_focus = self.long
         self.set_class(bool(lines), "-some")
-        self._static.update(Content("\n").join(self._lines))
+        self._fold()
+        self.can_focus = self.long
         self._entitle()
         if follow:
             self.scroll_end(animate=False)
+
+    def _fold(self) -> None:
+        width = self._static.size.width
+        shown = self._lines
+        if width >= _NARROWEST and any(line.cell_length > width for line in shown):
+            folded = [part for line in self._lines for part in _hung(line, width)]
+            most = min(self._rows, len(shown) + self._free())
+            shown = tuple(folded) if len(folded) <= most else shown
+        if shown is not self._shown:
+            self._shown = shown
+            self._static.update(Content("\n").join(shown))
+
+    def _free(self) -> int:
+        """Lines of the dialog that nothing stands in."""
+        body = self.parent
+        if not isinstance(body, Scroll) or body.styles.max_height is None or not body.virtual_size.height:
+            return 0
+        return round(body.styles.max_height.value) - body.virtual_size.height + self.count - len(self._lines)
 
     def fit(self, height: int) -> None:
         """Take more lines where the screen has more than the usual ones: three lists may stand in one dialog."""
@@ -250,12 +281,19 @@ class Listing(Scroll):
         if self._fills:
             self._room = event.size.height
             self.can_focus = self.long
+        self._folded_anew()
+
+    def _folded_anew(self) -> None:
+        before = self.count
+        self._fold()
+        if self.count != before:
+            self._take()
         self._entitle()
 
     @property
     def count(self) -> int:
         """How many lines it has."""
-        return len(self._lines)
+        return len(self._shown)
 
     def _entitle(self) -> None:
         above, seen = round(self.scroll_y), self.size.height
@@ -274,7 +312,7 @@ class Listing(Scroll):
     @property
     def long(self) -> bool:
         """Whether not all of it is in view at once."""
-        return len(self._lines) > self._room
+        return self.count > self._room
 
     @property
     def text(self) -> str:
@@ -353,7 +391,9 @@ class Chooser(Widget, can_focus=True):
             self._choose(max(0, min(self.choices.index(self.chosen) + step, len(self.choices) - 1)))
 
     def on_click(self, event: events.Click) -> None:
-        row = self._first() + event.get_content_offset_capture(self).y
+        y = event.get_content_offset_capture(self).y
+        rows = [at for at, told in enumerate(self._parts(self.content_size.width)) for _ in told]
+        row = rows[y] if len(rows) > len(self.choices) and y < len(rows) else self._first() + y
         if 0 <= row < len(self.choices) and not self.disabled:
             self.picked(row)
 
@@ -372,6 +412,16 @@ class Chooser(Widget, can_focus=True):
             self.refresh()
             self.post_message(self.Changed(self))
 
+    def _parts(self, width: int) -> list[list[str]]:
+        """Of each choice what is said behind its name, in lines; in one where not all of them have room."""
+        told = [plain(choice.detail) for choice in self.choices]
+        before = max((cell_len(plain(c.label)) for c in self.choices), default=0) + len("▸● ") + 2
+        if self.ALIGNED and width - before >= _NARROWEST:
+            folded = [parts(text, width - before) or [""] for text in told]
+            if sum(map(len, folded)) <= self.ROOM:
+                return folded
+        return [[text] for text in told]
+
     def _first(self) -> int:
         """The first choice in view: the chosen one stays in the middle where it can."""
         if self.chosen is None:
@@ -379,23 +429,27 @@ class Chooser(Widget, can_focus=True):
         return max(0, min(self.choices.index(self.chosen) - self.ROOM // 2, len(self.choices) - self.ROOM))
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        return max(1, min(len(self.choices), self.ROOM))
+        return max(1, min(sum(map(len, self._parts(width))), self.ROOM))
 
     def render(self) -> Content:
         if self.chosen is None:
             return Content.styled(f"{'▸' if self.has_focus else ' '}— none known", "$text-muted")
         width = max(cell_len(plain(c.label)) for c in self.choices)
         first, lines = self._first(), []
-        for choice in self.choices[first : first + self.ROOM]:
+        folded = self._parts(self.content_size.width)
+        for choice, (told, *more) in list(zip(self.choices, folded, strict=True))[first : first + self.ROOM]:
             mark, on = self.mark(choice)
             style = "$text-error" if choice.gone else "$text-primary bold" if on else ""
             if choice == self.chosen and self.has_focus:
                 style += " reverse"
             label = Content.styled(f"{mark} {plain(choice.label)}", style)
-            detail = Content.styled(plain(choice.detail), "$text-error" if choice.gone else "$text-muted")
+            muted = "$text-error" if choice.gone else "$text-muted"
+            detail = Content.styled(told, muted)
             room = width + len(mark) - label.cell_length + 3 if self.ALIGNED else 2
             focus = "▸" if choice == self.chosen and self.has_focus else " "
             lines.append(Content.assemble(focus, label.pad_right(room), detail))
+            blank = " " * (len(focus) + label.cell_length + room)
+            lines += [Content.assemble(blank, (each, muted)) for each in more]
         below = len(self.choices) - first - self.ROOM
         if below > 0:
             lines[-1] = Content.assemble(lines[-1], (f"  ↓ {below} more", "$text-muted"))

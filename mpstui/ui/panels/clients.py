@@ -40,6 +40,7 @@ class ClientsPanel(TablePanel[Client | Group]):
     KIND: ClassVar[str] = "client"
     THING: ClassVar[Thing[Client]] = CLIENT
     STRETCH: ClassVar[bool] = True
+    WRAPS: ClassVar[bool] = False  # they come and go, and the rows below would move; Enter has all of it
     GUTTER: ClassVar[int] = 3
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("v,space,insert", "choose", "Choose", show=False, id="clients.choose"),

@@ -11,12 +11,14 @@ from rich.cells import cell_len
 
 from mpstui.core.text import Line, Span
 from mpstui.fields import Field, Group, NotingView, Shown, Thing, Total, View, fitted, lay_out
-from mpstui.ui.lines import fit, fit_line, justify, width_of
+from mpstui.ui.lines import fit, fit_line, hung, justify, width_of
 from mpstui.ui.panel import SUPERSCRIPT, Panel
 
 T = TypeVar("T")
 _LABEL = 14
 """Cells that the name of a group has at least."""
+_UNCUT = 1000
+"""Cells of a column in which nothing is cut."""
 _SPARE = 16
 """Rows that are remembered beyond twice as many as there is room for."""
 
@@ -221,6 +223,19 @@ class TablePanel(Panel[T]):
     def tells(self) -> bool:
         """Whether what stands at the right of its border is of now, and not how to use it."""
         return False
+
+    def whole(self, row: T, width: int) -> list[Line]:
+        """Its last column in as many lines as that takes, where that is what has the rest of the width."""
+        view, columns = self._lay(width)
+        if not self.STRETCH or not columns or self.note(row, width):
+            return self.row_lines(row, width)
+        each, room = columns[-1]
+        told = _styled(each.cell(row, view, _UNCUT), self.plain(row))
+        if width_of(told) <= room:
+            return self.row_lines(row, width)
+        cells = [column.cell(row, view, cells) for column, cells in columns[:-1]]
+        placed = _placed(columns[:-1], cells, self.plain(row), row, stretch=False)
+        return hung((*self.lead(row), *placed), told, width)
 
     def row_lines(self, row: T, width: int) -> list[Line]:
         view, columns = self._lay(width)
