@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from mpstui.core.late import dataclass
+from mpstui.core.late import dataclass, pattern
 from mpstui.core.model import (
     DEVICES_VARIABLE,
     EMPTY,
@@ -155,28 +155,40 @@ def _lower(served: float | None, own: float | None) -> float | None:
     return own if served is not None and own is not None and own < served else served
 
 
+_NUMBER: Final = pattern(
+    r"[ \t\n\v\f\r]*([+-]?(?:0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)(?:[pP][+-]?[0-9]+)?"
+    r"|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?))"
+)
+_DIGITS: Final = 10
+_WHOLE: Final = pattern(r"[ \t\n\v\f\r]*([+-]?[0-9]+)")
+
+
 def own_percentage(text: str | None) -> float | None:
-    """``CUDA_MPS_ACTIVE_THREAD_PERCENTAGE``; None where it says nothing usable."""
-    if not text:
+    """``CUDA_MPS_ACTIVE_THREAD_PERCENTAGE``; None where it says nothing usable. The number that it begins with counts,
+    as C reads it: 50 of ``50%``, 30 of ``0x1e``, 3 of ``3_0`` (fact 27)."""
+    found = _NUMBER.match((text or "")[:4096])
+    if found is None:
         return None
     try:
-        value = float(text)
-    except ValueError:
+        value = float.fromhex(found[1]) if "x" in found[1].lower() else float(found[1])
+    except OverflowError:
         return None
     return value if 0 < value <= 100 else None
 
 
 def own_priority(text: str | None) -> int | None:
-    """``CUDA_MPS_CLIENT_PRIORITY``; None where it is neither 0 nor 1."""
-    return int(text) if text in {"0", "1"} else None
+    """``CUDA_MPS_CLIENT_PRIORITY``; None where the whole number that it begins with, as C reads it, is neither 0 nor
+    1."""
+    found = _WHOLE.match((text or "")[:4096])
+    return int(found[1]) if found is not None and len(found[1]) < _DIGITS and int(found[1]) in {0, 1} else None
 
 
 def own_memory(text: str | None, numbers: Mapping[str, str], ordinals: Mapping[str, str]) -> dict[str, int] | None:
     """``CUDA_MPS_PINNED_DEVICE_MEM_LIMIT``, ``0=1G,1=512M``, in bytes by the server's ordinal.
 
     ``numbers``: the process's own number of each device that it sees, by ordinal. An entry for a device that it does
-    not see, or one without a device, drops all of them (fact 43). None where that cannot be told: its devices are not
-    known.
+    not see, or one without a device, drops all of them (fact 43), as spaces around it do; of two for one device the
+    lower one holds. None where that cannot be told: its devices are not known.
     """
     entries = [part.partition("=") for part in (text or "").split(",") if part.strip()]
     if entries and not numbers:
@@ -185,10 +197,14 @@ def own_memory(text: str | None, numbers: Mapping[str, str], ordinals: Mapping[s
     named |= {uuid: ordinal for ordinal, uuid in ordinals.items() if ordinal in numbers}
     found: dict[str, int] = {}
     for device, equals, size in entries:
-        ordinal = named.get(device.strip())
+        keys = [str(int(device))] if device.isascii() and device.isdigit() and len(device) < _DIGITS else [device]
+        if device.startswith(("GPU-", "MIG-")):
+            keys = [uuid for uuid in named if uuid == device] or [uuid for uuid in named if uuid.startswith(device)]
+        ordinal = named.get(keys[0]) if len(keys) == 1 else None
         if not equals or ordinal is None:
             return {}
-        found[ordinal] = taken_limit(size.strip())
+        taken = taken_limit(size.strip())
+        found[ordinal] = min(taken, found.get(ordinal) or taken)
     return {ordinal: size for ordinal, size in found.items() if size}
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 from mpstui.core.cells import each_sm_text, share_text, sm_count_text
 from mpstui.core.late import dataclass
-from mpstui.core.limits import in_doubt, own_memory, own_numbers, own_percentage
+from mpstui.core.limits import in_doubt, own_memory, own_numbers, own_percentage, own_priority
 from mpstui.core.model import (
     DEVICES_VARIABLE,
     MEMORY_VARIABLE,
@@ -24,7 +24,6 @@ Limit = Literal["active_thread_percentage", "sm_count", "pinned_mem_limit", "cli
 NOT_SET = "not set"
 NO_LIMIT = "none"
 _NO_EFFECT = "no effect"
-_PRIORITIES = {str(value): words for value, words in PRIORITIES.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +284,8 @@ def _own_percent(text: str) -> str:
 
 
 def _own_priority(text: str) -> str:
-    return _PRIORITIES.get(text) or _not_taken(text, "0 or 1")
+    found = own_priority(text)
+    return _not_taken(text, "0 or 1") if found is None else PRIORITIES[found]
 
 
 def _not_taken(text: str, allowed: str) -> str:
@@ -313,4 +313,5 @@ def _bytes(text: str) -> str:
 
 
 def _priority(text: str) -> str:
-    return _PRIORITIES.get(text, UNKNOWN)
+    found = own_priority(text)
+    return UNKNOWN if found is None else PRIORITIES[found]

@@ -75,7 +75,7 @@ def test_other_variables_of_cuda_are_left_alone(name: str) -> None:
         ({"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": ""}, "it sets no limit at all"),
         ({"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "33.3"}, ""),
         ({"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "0"}, "it sets nothing"),
-        ({"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "50%"}, "it sets nothing"),
+        ({"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "50%"}, "the server's 40 % is lower"),
         ({"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "90"}, "the server's 40 % is lower"),
         ({"CUDA_MPS_CLIENT_PRIORITY": "2"}, "it sets nothing"),
         ({"CUDA_MPS_CLIENT_PRIORITY": "1"}, ""),

@@ -7,7 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from mpstui.core.limits import LimitsInForce, effective, in_doubt, inherited_memory, own_numbers, own_percentage
+from mpstui.core.limits import (
+    LimitsInForce,
+    effective,
+    in_doubt,
+    inherited_memory,
+    own_memory,
+    own_numbers,
+    own_percentage,
+    own_priority,
+)
 from mpstui.core.model import (
     DEVICES_VARIABLE,
     MEMORY_VARIABLE,
@@ -132,7 +141,7 @@ DEVICES = {"0": "GPU-aaaa-1", "1": "GPU-bbbb-2"}
         ("GPU-bbbb-2", "GPU-aaaa-1=3G,0=2G", {"1": 4}),
         (None, "0=1G,2=512MB", {"0": 4, "1": 5}),
         (None, "0=1G,1=2048MB", {"0": 1, "1": 2}),
-        (None, " 0 = 1G , 1 = 2g ", {"0": 1, "1": 2}),
+        (None, " 0 = 1G , 1 = 2g ", {"0": 4, "1": 5}),
         (None, "0=2048M,", {"0": 2, "1": 5}),
         (None, "1GB", {"0": 4, "1": 5}),
         (None, "0=1G,1G", {"0": 4, "1": 5}),
@@ -249,10 +258,43 @@ def test_what_the_daemons_environment_names_of_memory_limits_nobody_with_580(inh
 
 
 @pytest.mark.parametrize(
-    ("text", "value"), [("100", 100.0), ("100.5", None), ("101", None), ("0", None), ("0.5", 0.5), ("nan", None)]
-)
+    ("text", "value"),
+    [
+        ("100", 100.0), ("100.5", None), ("101", None), ("0", None), ("0.5", 0.5), ("nan", None), ("", None),
+        # As a daemon of driver 580 reads them, and its clients.
+        ("50%", 50.0), ("0x1e", 30.0), ("30,5", 30.0), ("10abc", 10.0), ("3_0", 3.0), ("\u0663\u0660", None),
+        (" 30", 30.0), ("30 ", 30.0), ("+30", 30.0), ("1e1", 10.0), ("-5", None), ("1e", 1.0), ("abc", None),
+        ("0x", None), (".5", 0.5), ("0x" + "f" * 400, None), ("9" * 400, None),
+    ],
+)  # fmt: skip
 def test_a_percentage_of_an_environment_is_above_0_and_at_most_100(text: str, value: float | None) -> None:
     assert own_percentage(text) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("0", 0), ("1", 1), ("01", 1), (" 1", 1), ("1x", 1), ("1.0", 1), ("2", None), ("10", None), ("-1", None),
+        ("x", None), ("", None), ("\u0661", None), ("1" * 400, None),
+    ],
+)  # fmt: skip
+def test_a_priority_of_an_environment_is_the_number_that_it_begins_with(text: str, value: int | None) -> None:
+    assert own_priority(text) == value
+
+
+UUID = "GPU-5beddb9d-0000-0000-0000-000000000000"
+
+
+@pytest.mark.parametrize(
+    ("text", "sizes"),
+    [
+        ("00=4G", {"0": 4 * GIB}), ("GPU-5beddb9d=4G", {"0": 4 * GIB}), (f"{UUID}=4G", {"0": 4 * GIB}),
+        (" 0 = 4G", {}), ("0=4G,0=6G", {"0": 4 * GIB}), ("0=6G,0=4G", {"0": 4 * GIB}), ("0=4G,", {"0": 4 * GIB}),
+        ("4G", {}), ("0:4G", {}), ("0=4G,1=2G", {}), ("GPU-x=4G", {}),
+    ],
+)  # fmt: skip
+def test_a_memory_limit_of_an_environment_is_what_a_client_was_seen_to_get(text: str, sizes: dict[str, int]) -> None:
+    assert own_memory(text, {"0": "0"}, {"0": UUID}) == sizes
 
 
 @pytest.mark.parametrize(

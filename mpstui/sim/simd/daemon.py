@@ -6,6 +6,7 @@ import contextlib
 import gc
 import json
 import os
+import re
 import select
 import socket
 import struct
@@ -52,10 +53,11 @@ def _defaults(environment: Mapping[str, str], logs: Logs, driver: Driver) -> tup
     if text and percentage is None:
         logs.control("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE should be between (0.0, 100.0]")
     known = "get_default_client_priority" not in driver.absent
-    priority = environment.get("CUDA_MPS_CLIENT_PRIORITY", "") if known else ""
-    if priority not in {"", "0", "1"}:
+    found = re.match(r"\s*([+-]?[0-9]{1,9})", environment.get("CUDA_MPS_CLIENT_PRIORITY", "") if known else "")
+    priority = int(found[1]) if found is not None else 0  # fact 27
+    if priority not in {0, 1}:
         logs.control("CUDA_MPS_CLIENT_PRIORITY should be between [0,1]")
-    return percentage or 100.0, int(priority == "1")
+    return percentage or 100.0, int(priority == 1)
 
 
 class SimDaemon:
