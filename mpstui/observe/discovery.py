@@ -1074,7 +1074,7 @@ def _found(
     if daemon is None and (inner := _within(pipe_dir, daemons)) is not None:
         return inner
     if trouble is None and daemon is None:
-        return _without_daemon(pipe_dir, log_dir, _start(pipe_dir, others))
+        return _without_daemon(pipe_dir, log_dir, daemons, _start(pipe_dir, others))
     state, detail, remedy = trouble or ("running", "", "")
     if daemon is None:
         return Place(pipe_dir, state, log_dir, uid=_owner(pipe_dir), detail=detail, remedy=remedy)
@@ -1180,11 +1180,18 @@ def _within(pipe_dir: Path, daemons: Sequence[DaemonProcess]) -> Place | None:
     return None
 
 
-def _without_daemon(pipe_dir: Path, log_dir: Path | None, start: str) -> Place:
+def _without_daemon(pipe_dir: Path, log_dir: Path | None, daemons: Sequence[DaemonProcess], start: str) -> Place:
     shown, owner = path_text(pipe_dir), _owner(pipe_dir)
     present = [name for name in _FILES if os.path.lexists(pipe_dir / name)]
     pid = _read_pid_file(pipe_dir)
     unseen = _unseen_daemon(pipe_dir, pid)
+    if unseen is None and (listens := listening_at(pipe_dir / "control")):  # as by a link, or a mount of the socket
+        by = (each for each in daemons if each.pipe_dir is not None and listens & (sockets_of(each.key.pid) or set()))
+        if (daemon := next(by, None)) is not None and daemon.pipe_dir is not None and not unprintable(daemon.pipe_dir):
+            name = path_text(daemon.pipe_dir)
+            text, remedy = f"what listens there is the daemon in {name}", f"name {name}: --pipe-dir {shlex.quote(name)}"
+            return Place(pipe_dir, "running", log_dir, uid=owner, detail=text, remedy=remedy)
+        unseen = ProcessKey(0)
     if unseen is None and "control_lock" not in present and _is_listened_at(pipe_dir / "control"):
         unseen = ProcessKey(0)  # a server of protocol 3 has no lock
     if unseen is not None:

@@ -498,3 +498,15 @@ def test_a_daemon_that_is_just_ending_is_not_cut_off(
     monkeypatch.setattr(discovery.time, "sleep", ends)
     (place,) = discover((pipe_dir,), env={})
     assert (place.state, place.daemon, place.usurped(0)) == ("absent", None, False)
+
+
+def test_sockets_of_a_daemon_that_are_led_to_another_directory_are_listened_at(roots: Stranger, crowd: Path) -> None:
+    """As containers have them: it was stale, with the advice to start one in its place."""
+    lying_daemon(roots, crowd / "mps", clients=[])
+    led = roots.home / "led"
+    roots.run("sh", "-c", "mkdir $0; ln -s $1/control $1/control_privileged $0", led, crowd / "mps")
+    (place,) = discover((led,), env={})
+    assert (place.state, place.daemon) == ("running", None), place
+    assert place.detail == f"what listens there is the daemon in {crowd / 'mps'}"
+    assert place.remedy == f"name {crowd / 'mps'}: --pipe-dir {crowd / 'mps'}"
+    assert mpstui("status", "--health", "--pipe-dir", led).returncode == 0
