@@ -1191,7 +1191,6 @@ def _without_daemon(pipe_dir: Path, log_dir: Path | None, daemons: Sequence[Daem
             name = path_text(daemon.pipe_dir)
             text, remedy = f"what listens there is the daemon in {name}", f"name {name}: --pipe-dir {shlex.quote(name)}"
             return Place(pipe_dir, "running", log_dir, uid=owner, detail=text, remedy=remedy)
-        unseen = ProcessKey(0)
     if unseen is None and "control_lock" not in present and _is_listened_at(pipe_dir / "control"):
         unseen = ProcessKey(0)  # a server of protocol 3 has no lock
     if unseen is not None:

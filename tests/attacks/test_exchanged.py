@@ -492,6 +492,7 @@ def test_a_daemon_that_is_just_ending_is_not_cut_off(
     roots.run("sh", "-c", "rm $0/control $0/control_privileged", pipe_dir)
 
     def ends(seconds: float) -> None:
+        monkeypatch.undo()
         daemon.kill()
         daemon.wait(120)
 
