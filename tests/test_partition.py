@@ -9,7 +9,7 @@ import pytest
 
 from mpstui.core.blast import blast_radius
 from mpstui.core.model import Client, Context, Device, ProcessKey, Server
-from mpstui.core.partition import rounding_for, sm_share, smallest_percentage, sms_of
+from mpstui.core.partition import next_step, rounding_for, sm_share, smallest_percentage, sms_of
 
 RECORDED = Path(__file__).parent / "data" / "h100" / "faults-kills-limits.txt"
 H100 = Device("GPU-0", sm_count=132, compute_capability=(9, 0))
@@ -30,6 +30,14 @@ def test_fractions(percentage: float, sms: int) -> None:
     share = sm_share(percentage, H100)
     assert share
     assert share.count == sms
+
+
+def test_a_third_is_one_step_above_what_33_3_comes_to() -> None:
+    assert next_step(33.3, H100) == (33.4, 44)
+    assert next_step(33.4, H100) is None, "the next one is farther than what a slip of the hand is"
+    assert next_step(100.0, H100) is None
+    assert next_step(33.3, Device("GPU-0", sm_count=108, compute_capability=(8, 0))) is None, "a guess is no advice"
+    assert next_step(33.3, None) is None
 
 
 def test_what_is_not_known_stays_unknown() -> None:

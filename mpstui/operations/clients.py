@@ -173,9 +173,10 @@ class TerminateClient(Operation):
         )
         warnings: tuple[str, ...] = ()
         if endangered and self.kill:
+            whose, process = ("their", "processes are") if len(chosen) > 1 else ("its", "process is")
             warnings = (
-                "the kill follows only after terminate_client has answered 0; "
-                f"without it {plural(endangered, 'other')} would be lost",
+                f"{whose} {process} killed only after MPS has ended {whose} GPU work: "
+                f"without that {plural(endangered, 'other client')} would be lost",
             )
         elif not self.kill:
             warnings = ("a terminated client still counts as a client until its process ends",)
@@ -412,12 +413,10 @@ def _others(chosen: Sequence[Client], daemon: Daemon) -> tuple[Others, ...]:
                 further[other.pid] = other
     further = {pid: client for pid, client in further.items() if pid not in beside}
     unknown = {pid: client for pid, client in unknown.items() if pid not in beside and pid not in further}
+    one = "one of them" if len(chosen) > 1 else "it"
     groups = (
         (f"Share a GPU with {them}, and run on", beside),
-        (
-            f"More clients on other GPUs would be lost if {'one of them' if len(chosen) > 1 else 'it'} faults",
-            further,
-        ),
+        (f"More clients on other GPUs would be lost if {one} faults while it is ended", further),
         (f"May share a GPU with {them}: not all GPUs are known", unknown),
     )
     return tuple(Others(title, tuple(client_line(c) for c in group.values())) for title, group in groups if group)

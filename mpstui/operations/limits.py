@@ -13,7 +13,7 @@ from mpstui.control.wire import Question
 from mpstui.core.cells import client_line, each_sm_text
 from mpstui.core.late import pattern
 from mpstui.core.model import Daemon, Device, ProcessKey, Server, Snapshot
-from mpstui.core.partition import sm_share
+from mpstui.core.partition import next_step, sm_share
 from mpstui.core.text import (
     PRIORITIES,
     PRIORITY_NEEDED,
@@ -96,6 +96,10 @@ class SetLimit(Operation, Generic[T]):
         """What is odd about a value that is taken."""
         return ()
 
+    def facts(self, request: Request, snapshot: Snapshot, daemon: Daemon, value: T) -> Iterable[tuple[str, str]]:
+        """What else is to be known of a value that is taken."""
+        return ()
+
     def own_of(self, request: Request, daemon: Daemon, server: Server) -> str | None:
         """What a running server has, which a new default does not reach; None where servers have none of their own."""
         return None
@@ -113,11 +117,12 @@ class SetLimit(Operation, Generic[T]):
         kept = tuple(client_line(client) for client in (server.clients if server else daemon.clients()))
         facts: list[tuple[str, str]] = []
         try:
-            facts.append(("today", self.today(request, snapshot, daemon, server)))
+            facts.append(("now", self.today(request, snapshot, daemon, server)))
             value = self.parse(request.value)
             facts.append(("new value", self.wanted_words(request, snapshot, daemon, value)))
         except Refused as refused:
             return Preview(title, tuple(facts), kept, error=str(refused), error_status=refused.status)
+        facts += self.facts(request, snapshot, daemon, value)
         facts.append(("applies to", self._reaches(server)))
         return Preview(title, tuple(facts), kept, warnings=tuple(self.warnings(request, snapshot, daemon, value)))
 
@@ -233,6 +238,12 @@ class SetActiveThreadPercentage(SetLimit[float]):
                 found.append(f"{value:g} % of {name} is less than the smallest share, {share.count} SM")
         return dict.fromkeys(found)
 
+    def facts(self, request: Request, snapshot: Snapshot, daemon: Daemon, value: float) -> Iterable[tuple[str, str]]:
+        steps = {step for device in _devices(daemon, snapshot) if (step := next_step(value, device))}
+        if len(steps) == 1:
+            ((percentage, sms),) = steps
+            yield "next step", f"{format_percentage(percentage)}  {sms} SM (SMs are given in steps)"
+
     def own_of(self, request: Request, daemon: Daemon, server: Server) -> str | None:
         return format_percentage(server.active_thread_percentage)
 
@@ -253,8 +264,8 @@ class SetPinnedMemLimit(SetLimit["int | None"]):
     sends = "set_default_device_pinned_mem_limit"
     title = "Memory"
     key = "m"
-    help = "Set the pinned device memory limit of new clients on one device"
-    what = "Pinned memory limit"
+    help = "Set how much GPU memory a new client may take on one device: its pinned device memory limit"
+    what = "GPU memory limit"
     verb = Verb(
         ("set", "pinned-mem-limit"),
         "device memory of a client: 900M, 10G, none",

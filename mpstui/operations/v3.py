@@ -450,7 +450,7 @@ class SetServer(_SetLimits):
 
     def check(self, request: Request, node: V3Node, daemon: Daemon) -> tuple[tuple[str, str], ...]:
         _server(node, request.value)
-        return (("today", space_words(self.space(request, node))), ("new value", " ".join(limits_asked(request))))
+        return (("now", space_words(self.space(request, node))), ("new value", " ".join(limits_asked(request))))
 
     def warnings(self, request: Request, node: V3Node) -> tuple[str, ...]:
         others = [space.name for space in node.of(request.value) if space.name != DEFAULT]
@@ -483,7 +483,7 @@ class SetNamespace(_SetLimits):
         _there(node, server, request.value)
         return (
             ("server", server.name),
-            ("today", space_words(self.space(request, node))),
+            ("now", space_words(self.space(request, node))),
             ("new value", " ".join(limits_asked(request))),
         )
 

@@ -58,10 +58,10 @@ def test_a_limit_costs_four_commands_at_most(
 def test_what_it_was_before_and_what_it_comes_to_are_still_told(own_node: SimNode, mpstui: Mpstui) -> None:
     at = ("--pipe-dir", own_node.pipe_dir)
     told = mpstui("set", "active-thread-percentage", "50", "--default", *at)
-    assert "today 100 % 132 SM" in words(told.err)
+    assert "now 100 % 132 SM" in words(told.err)
     assert "new value 50 % 66 SM" in words(told.err)
-    assert "today normal" in words(mpstui("set", "client-priority", "1", *at).err)
-    assert "today below normal" in words(mpstui("set", "client-priority", "0", *at).err)
+    assert "now normal" in words(mpstui("set", "client-priority", "1", *at).err)
+    assert "now below normal" in words(mpstui("set", "client-priority", "0", *at).err)
 
 
 def words(text: str) -> str:
@@ -178,9 +178,9 @@ def test_a_control_log_too_long_to_be_read_whole_costs_little_more(
     assert len(asked("set", "active-thread-percentage", "50", "--default")) <= 7
     assert len(asked("set", "active-thread-percentage", "25", "--server", server)) <= 8
     told = mpstui("set", "client-priority", "0", *at)
-    assert "today below normal" in words(told.err)
+    assert "now below normal" in words(told.err)
     told = mpstui("set", "pinned-mem-limit", "10G", "--device", "1", "--default", *at)
-    assert "today 20.0 GiB" in words(told.err)
+    assert "now 20.0 GiB" in words(told.err)
     sent()
     status = mpstui("status", "--json", *at)
     assert len(sent()) <= 19

@@ -215,7 +215,7 @@ async def test_those_beside_it_and_those_reached_through_them_are_told_apart():
     async with host.run_test(size=(100, 30)):
         shown = text_of(host)
         assert "Share a GPU with it, and run on: 1" in shown
-        assert "More clients on other GPUs would be lost if it faults: 1" in shown
+        assert "More clients on other GPUs would be lost if it faults while it is ended: 1" in shown
         assert listing(host, "others-1").startswith("4013")
 
 

@@ -50,7 +50,7 @@ async def test_a_percentage_is_shown_as_it_is_typed_and_sent_with_the_second_ent
     runner, host = opened(PERCENTAGE)
     async with host.run_test(size=size) as pilot:
         assert disabled(host)
-        assert "today" in text(host, "facts")
+        assert "now" in text(host, "facts")
         assert "new value" not in text(host, "facts")
         await pilot.press("2", "5")
         assert "new value     25 %  32 SM" in text(host, "facts")

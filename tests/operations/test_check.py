@@ -113,7 +113,7 @@ def set_threads(value: str, server: int | None = 634) -> Request:
 
 def test_a_percentage_shows_its_sms_and_whom_it_does_not_reach() -> None:
     shown = preview(set_threads("25"), node())
-    assert ("today", "100 %  132 SM") in shown.facts
+    assert ("now", "100 %  132 SM") in shown.facts
     assert ("new value", "25 %  32 SM") in shown.facts
     assert shown.not_reached == ("643 alice python job643.py",)
     assert shown.error is None
@@ -151,15 +151,15 @@ def test_a_memory_limit_needs_a_device_of_the_daemon(device: str) -> None:
 @pytest.mark.parametrize("device", ["1", OTHER_GPU])
 def test_a_memory_limit_takes_an_ordinal_or_a_uuid(device: str) -> None:
     shown = preview(Request("set_pinned_mem_limit", PIPE, "2G", 634, device), node())
-    assert ("today", "none") in shown.facts
+    assert ("now", "none") in shown.facts
     assert ("new value", "2.0 GiB of 79.6 GiB for each client on device 1") in shown.facts
 
 
 def test_a_memory_limit_that_nobody_has_read_is_not_none() -> None:
     unread = node(default_active_thread_percentage=None)
-    assert ("today", "—") in preview(Request("set_pinned_mem_limit", PIPE, "2G", None, "0"), unread).facts
+    assert ("now", "—") in preview(Request("set_pinned_mem_limit", PIPE, "2G", None, "0"), unread).facts
     read = node(default_active_thread_percentage=100.0)
-    assert ("today", "none") in preview(Request("set_pinned_mem_limit", PIPE, "2G", None, "0"), read).facts
+    assert ("now", "none") in preview(Request("set_pinned_mem_limit", PIPE, "2G", None, "0"), read).facts
 
 
 def test_a_memory_limit_that_cannot_help_is_warned_of() -> None:
@@ -222,8 +222,8 @@ def test_ending_a_client_names_it_those_on_its_gpus_and_those_reached_through_th
     beside, further = shown.others
     assert (beside.title, beside.clients) == ("Share a GPU with it, and run on", ("902 alice python job902.py",))
     assert further.clients == ("903 alice python job903.py",)
-    assert further.title == "More clients on other GPUs would be lost if it faults"
-    assert "without it 2 others would be lost" in shown.warnings[0]
+    assert further.title == "More clients on other GPUs would be lost if it faults while it is ended"
+    assert "without that 2 other clients would be lost" in shown.warnings[0]
     assert dict(shown.facts)["others"].startswith("1 shares a GPU with it, and runs on; 1 more client on other GPUs")
 
 
@@ -328,7 +328,7 @@ def test_a_percentage_that_is_a_share_as_it_stands_is_not_warned_of() -> None:
 
 def test_a_priority_that_nobody_has_read_is_not_known() -> None:
     shown = preview(Request("set_client_priority", PIPE, "1"), node(default_client_priority=None))
-    assert dict(shown.facts)["today"] == "—"
+    assert dict(shown.facts)["now"] == "—"
 
 
 def test_where_a_percentage_has_no_effect_the_reason_is_said() -> None:

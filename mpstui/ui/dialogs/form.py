@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
 
@@ -15,7 +16,8 @@ from textual.widgets import Button, Input, Static
 
 from mpstui.core.model import ProcessKey, Server, Snapshot
 from mpstui.core.text import UNKNOWN, owner, plural
-from mpstui.fields import DAEMON, SERVER, View
+from mpstui.operations.check import Refused
+from mpstui.operations.limits import SetLimit
 from mpstui.operations.operation import Operation
 from mpstui.operations.types import Argument, ExitStatus, Preview, Request
 from mpstui.ui.contract import Runner
@@ -89,6 +91,8 @@ class ChangeForm(ActionDialog):
         self._value = value
         self._preview: Preview | None = None
         self._problem: str | None = None
+        self._was = ""
+        """What was in force before the value that was sent last."""
 
     @on(Button.Pressed, "#cancel")
     def _say_that_nothing_was_sent(self) -> None:
@@ -147,21 +151,26 @@ class ChangeForm(ActionDialog):
 
     def _scopes(self) -> list[Choice]:
         daemon = self.snapshot.daemon(self.pipe_dir)
-        threads = DAEMON["default_active_thread_percentage"]
-        default = UNKNOWN if daemon is None else threads.text(daemon, View.of(self.snapshot, daemon))
-        choices = [Choice(None, "default", self._about("servers to come", default))]
+        choices = [Choice(None, "default", self._about("servers to come", None))]
         for server in daemon.servers if daemon else ():
-            choices.append(Choice(server.key, f"server {server.pid}", self._about_server(server)))
+            count = plural(len(server.clients), "client")
+            text = f"{owner(server.user, server.uid)} · {count}"
+            choices.append(Choice(server.key, f"server {server.pid}", self._about(text, server)))
         return choices
 
-    def _about_server(self, server: Server) -> str:
-        count = len(server.clients)
-        text = f"{owner(server.user, server.uid)} · {plural(count, 'client')}"
-        view = View.of(self.snapshot, self.snapshot.daemon(self.pipe_dir))
-        return self._about(text, SERVER["active_thread_percentage"].text(server, view))
-
-    def _about(self, text: str, percentage: str) -> str:
-        return f"{text} · {percentage}" if self.action.id == "set_active_thread_percentage" else text
+    def _about(self, text: str, server: Server | None) -> str:
+        """With what it is now, where that is another one of each; of the device that is chosen."""
+        daemon = self.snapshot.daemon(self.pipe_dir)
+        if daemon is None or not isinstance(self.action, SetLimit):
+            return text
+        device = self._chosen("device")
+        named = (
+            device.value if device is not None else self._start["device"] or next(iter(daemon.ordinals.values()), None)
+        )
+        wish = Request(self.action.id, self.pipe_dir, device=str(named) if named is not None else None)
+        with suppress(Refused):
+            return f"{text} · {self.action.today(wish, self.snapshot, daemon, server)}"
+        return text
 
     def _devices(self) -> list[Choice]:
         daemon = self.snapshot.daemon(self.pipe_dir)
@@ -204,12 +213,11 @@ class ChangeForm(ActionDialog):
         preview = self.runner.preview(request, self.snapshot)
         self._problem = self._gone() or self.unavailable(()) or preview.error
         self._show_problem(request, preview)
+        facts = (*self._told(preview), *self._of_gpu())
+        self.query_one("#facts", Sheet).show([DetailRow(k, v, "bold" if k == "new value" else "") for k, v in facts])
         if preview != self._preview:
             self._preview = preview
             self.say_title(preview.title)
-            self.query_one("#facts", Sheet).show(
-                [DetailRow(k, v, "bold" if k == "new value" else "") for k, v in (*preview.facts, *self._of_gpu())]
-            )
             self.query_one("#warnings", Lines).show(*(marked("▲", line, "$text-warning") for line in preview.warnings))
             count = len(preview.not_reached)
             self.query_one("#kept", Listing).show(
@@ -218,6 +226,19 @@ class ChangeForm(ActionDialog):
             )
         self.show_foot("Apply", ready=self._problem is None and not self.settled)  # what is in force, not once more
         self._give_the_rest()
+
+    def pressed(self, button: str) -> None:
+        self._was = dict(self._preview.facts if self._preview else ()).get("now", "")
+        super().pressed(button)
+
+    def _told(self, preview: Preview) -> list[tuple[str, str]]:
+        """Once it is done, what it was and what it is: there is no new value then."""
+        done = self.state == "ended" and self.settled
+        if not done or "new value" not in dict(preview.facts):
+            return list(preview.facts)
+        names = {"new value": "now"}
+        told = [(names.get(name, name), text) for name, text in preview.facts if name not in {"now", "next step"}]
+        return [("before", self._was), *told] if self._was else told
 
     def _fit(self, height: int) -> None:
         super()._fit(height)

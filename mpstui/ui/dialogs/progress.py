@@ -163,7 +163,9 @@ class ProgressDialog(Dialog):
 
     def _show_outcome(self) -> None:
         style = "$text-muted" if self.result and self.MARK else ""
-        lines = [marked(self.MARK, line, style) if self.MARK else Content(plain(line)) for line in self._progress]
+        told = set(self.result.details) if self.result else set[str]()  # not twice
+        came = [line for line in self._progress if line not in told]
+        lines = [marked(self.MARK, line, style) if self.MARK else Content(plain(line)) for line in came]
         outcome = self.result.lines() if self.result is not None else []
         if self.state == "running":
             outcome = [marked("…", "working; closing this window does not stop it", "$text-muted")]
@@ -192,6 +194,7 @@ class ProgressDialog(Dialog):
         if apply.has_focus and not ready:
             self.query_one("#cancel").focus()
         apply.disabled = not ready
+        apply.display = not (self.state == "ended" and self.settled)  # what is done is not offered once more
         self.query_one("#cancel", Push).say("Cancel" if self.state == "asking" else "Close")
         self.tell_keys()
 

@@ -143,13 +143,24 @@ class Sheet(Widget):
         return Content("\n").join(self.lines(self.content_size.width))
 
 
-class Lines(Static):
+def _hanging(line: Content, width: int) -> list[Content]:
+    """The line in its width; what goes on stands below its text, not below its mark."""
+    text = line.plain
+    at = next((n for n, char in enumerate(text) if char.isalnum()), 0)
+    before = at if at == 2 and text[1] == " " else 0
+    if width - before < _HANGS:
+        return line.wrap(width)
+    parts = line[before:].wrap(width - before) or [Content("")]
+    return [Content.assemble(line[:before] if n == 0 else " " * before, part) for n, part in enumerate(parts)]
+
+
+class Lines(Widget):
     """Lines that come and go; takes no room while there are none."""
 
     DEFAULT_CSS = "Lines { height: auto; display: none; &.-some { display: block; } }"
 
     def __init__(self, *, id: str | None = None, classes: str = "") -> None:
-        super().__init__(id=id, classes=classes, markup=False)
+        super().__init__(id=id, classes=classes)
         self._lines: tuple[Content, ...] = ()
 
     def show(self, *lines: Content) -> None:
@@ -158,11 +169,23 @@ class Lines(Static):
             return
         self._lines = lines
         self.set_class(bool(lines), "-some")
-        self.update(Content("\n").join(lines))
+        self.refresh(layout=True)
 
     @property
     def text(self) -> str:
         return "\n".join(line.plain for line in self._lines)
+
+    def _folded(self, width: int) -> list[Content]:
+        return [part for line in self._lines for part in _hanging(line, max(1, width))]
+
+    def get_content_width(self, container: Size, viewport: Size) -> int:
+        return container.width
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        return len(self._folded(width))
+
+    def render(self) -> Content:
+        return Content("\n").join(self._folded(self.content_size.width))
 
 
 def _hung(line: Content, width: int) -> list[Content]:
