@@ -164,11 +164,12 @@ class TerminateClient(Operation):
         needed = self.owner_needed(request, chosen, daemon)
         others = _others(chosen, daemon)
         endangered = sum(len(group.clients) for group in others)
+        lost = [client for client in chosen if client.key in _lost(daemon)]
+        what = "the process" if len(lost) == len(chosen) and self.kill else "the GPU work"
+        if self.kill and what == "the GPU work":
+            what += " and the process"
         facts = (
-            (
-                "ends",
-                f"the GPU work{' and the process' if self.kill else ''} of {plural(len(chosen), 'client')}",
-            ),
+            ("ends", f"{what} of {plural(len(chosen), 'client')}"),
             *((("others", "; ".join(_counted(group) for group in others)),) if others else ()),
         )
         warnings: tuple[str, ...] = ()
@@ -178,8 +179,12 @@ class TerminateClient(Operation):
                 f"{whose} {process} killed only after MPS has ended {whose} GPU work: "
                 f"without that {plural(endangered, 'other client')} would be lost",
             )
-        elif not self.kill:
+        elif not self.kill and not lost:
             warnings = ("a terminated client still counts as a client until its process ends",)
+        if lost:
+            whose = listed(client.pid for client in lost)
+            then = "its server takes new clients again when every process that was hit has ended (End lost clients)"
+            warnings += (f"the GPU work of {whose} is lost in a fault already: {then}",)
         if daemon.watch == "polling":
             warnings += (_unseen(daemon),)
         hits = tuple(client_line(c) for c in chosen)
@@ -393,15 +398,22 @@ class _Ending:
         return trouble
 
 
+def _lost(daemon: Daemon) -> frozenset[ProcessKey]:
+    """Those whose contexts a fault took, by the daemon's own word."""
+    faults = (server.fault for server in daemon.servers)
+    return frozenset(key for fault in faults if fault is not None and fault.confirmed for key in fault.affected)
+
+
 def _others(chosen: Sequence[Client], daemon: Daemon) -> tuple[Others, ...]:
     """Who would be hit if one of ``chosen`` faulted or were killed while busy (facts 17, 18), by how it is reached."""
-    mine = {client.key for client in chosen}
+    lost = _lost(daemon)
+    mine = {client.key for client in chosen} | lost  # who has lost its work has no more to lose, and takes nobody's
     them = "them" if len(chosen) > 1 else "it"
     beside: dict[int, Client] = {}
     further: dict[int, Client] = {}
     unknown: dict[int, Client] = {}
     for client in chosen:
-        server = server_of(daemon, client.key)
+        server = server_of(daemon, client.key) if client.key not in lost else None
         for other in blast_radius(server, [client.key]) if server else ():
             if other.key in mine:
                 continue

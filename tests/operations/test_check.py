@@ -9,7 +9,7 @@ import pytest
 
 from mpstui.control.drivers import absent_from
 from mpstui.core import condition
-from mpstui.core.model import Condition, ProcessKey
+from mpstui.core.model import Condition, ProcessKey, ServerFault
 from mpstui.core.trust import Speaker
 from mpstui.operations.check import Refused, parse_uid
 from mpstui.operations.limits import SMALL, memory_text, parse_memory, parse_percentage, parse_priority
@@ -225,6 +225,22 @@ def test_ending_a_client_names_it_those_on_its_gpus_and_those_reached_through_th
     assert further.title == "More clients on other GPUs would be lost if it faults while it is ended"
     assert "without that 2 other clients would be lost" in shown.warnings[0]
     assert dict(shown.facts)["others"].startswith("1 shares a GPU with it, and runs on; 1 more client on other GPUs")
+
+
+def test_of_one_that_a_fault_has_hit_nothing_is_said_to_end_on_the_gpu_nor_that_others_run_on() -> None:
+    """Seen: “Share a GPU with it, and run on” of one that was lost itself."""
+    hit, beside, far = client(901), client(902, GPU, OTHER_GPU), client(903, OTHER_GPU)
+    whole = node(hit, beside, far)
+    (daemon,) = whole.daemons
+    fault = ServerFault(1.0, (901,), (hit.key, beside.key))
+    (server,) = daemon.servers
+    after = replace(whole, daemons=(replace(daemon, servers=(replace(server, status="FAULT", fault=fault),)),))
+    for kill, ends in ((False, "the GPU work of 1 client"), (True, "the process of 1 client")):
+        shown = preview(end(hit.key, kill=kill), after)
+        assert shown.others == ()
+        assert dict(shown.facts) == {"ends": ends}
+        assert "the GPU work of 901 is lost in a fault already" in " ".join(shown.warnings)
+    assert preview(end(far.key), after).others == (), "whom it could take with it is lost already"
 
 
 def test_who_shares_a_gpu_with_one_of_the_chosen_is_not_said_to_share_none() -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from mpstui.core.activity import ActivityLook, Launcher, activity_look
 from mpstui.core.model import Past, ProcessKey
+from mpstui.ui.dialogs import DetailsScreen
 from mpstui.ui.trouble.activity import SECONDS, ActivityScreen
 from tests.ui.screen import text_of
 
@@ -39,6 +40,7 @@ async def test_it_looks_once_and_again_at_the_key() -> None:
         assert isinstance(app.screen, ActivityScreen)
         assert counting.looks == [SECONDS]
         assert "counting for 2 s" in text_of(app)
+        assert "Look again" not in text_of(app).splitlines()[-1], "it does already"
         await pilot.press("a")
         assert counting.looks == [SECONDS], "it is counting already"
         counting.over.set()
@@ -48,7 +50,13 @@ async def test_it_looks_once_and_again_at_the_key() -> None:
         assert [launcher.pid for launcher in app.screen.launchers.rows] == [A.pid, B.pid, C.pid]
         assert "1 of 2 launched kernels in 2.0 s; 1 could not be counted." in said(app)
         assert "Launches are not SM time" in said(app)
-        await pilot.press("j", "j")
+        assert " 1 of 3 processes launch" in text
+        assert "LAUNCH/s▼" in text
+        assert "Enter Details" in text.splitlines()[-1]
+        await pilot.press("enter")
+        assert isinstance(app.screen, DetailsScreen)
+        assert app.screen.identity == A
+        await pilot.press("escape", "j", "j")
         assert "not counted: it has no libcuda.so mapped" in said(app)
         counting.per_second = 7
         await pilot.press("r")
@@ -89,4 +97,7 @@ async def test_what_a_stranger_is_called_is_text() -> None:
         await pilot.pause()
         assert "[red]" in text_of(app)
         assert "computes without MPS" in said(app)
+        await pilot.press("enter")
+        assert isinstance(app.screen, ActivityScreen), "there is nothing more to tell, and that is said"
+        assert any("no client of MPS" in each.message for each in app._notifications)
         assert app.screen.panel.size.height > app.screen.text.size.height, "who launches is what one has come for"

@@ -6,12 +6,13 @@ from collections.abc import Hashable
 from pathlib import Path
 from typing import ClassVar, Final
 
+from textual import on
 from textual.binding import Binding, BindingType
 
 from mpstui.core.activity import CAVEAT, ActivityLook, Launcher
-from mpstui.core.model import Snapshot
-from mpstui.core.text import UNKNOWN, owner, path_text
-from mpstui.fields import LAUNCHER, Thing, View
+from mpstui.core.model import ProcessKey, Snapshot
+from mpstui.core.text import UNKNOWN, owner, path_text, plural
+from mpstui.fields import LAUNCHER, Field, Thing, View
 from mpstui.ui.bars import KeyHint, unless
 from mpstui.ui.box import Para
 from mpstui.ui.contract import Runner
@@ -19,6 +20,7 @@ from mpstui.ui.lines import Line
 from mpstui.ui.panel import Panel
 from mpstui.ui.panels.table import TablePanel
 from mpstui.ui.screens import ListScreen
+from mpstui.ui.typeahead import opens
 
 SECONDS: Final = 2.0
 
@@ -39,7 +41,12 @@ class LaunchersPanel(TablePanel[Launcher]):
         return row.key
 
     def title(self) -> Line:
-        return (("Launches", "title"), (f" {len(self.rows)}" if self.rows else "", "dim"), *self.under_way)
+        launch = sum(bool(row.launches) for row in self.rows)
+        told = f" {launch} of {plural(len(self.rows), 'process')} launch" if self.rows else ""
+        return (("Launches", "title"), (told, "dim"), *self.under_way)
+
+    def sorted_by(self, each: Field[Launcher]) -> str:
+        return "▼" if each.id == "launches_per_second" else ""
 
     def empty(self) -> str:
         return "" if self.under_way else "there is no client"
@@ -113,8 +120,34 @@ class ActivityScreen(ListScreen):
         return "What it says", said
 
     def own_hints(self) -> list[KeyHint]:
-        why = self.why_past or unless(not self._counting, "it is counting; the result comes in a moment")
-        return [KeyHint(self.k("activity.again", "a"), "Look again", "again", 8, why)]
+        again = KeyHint(self.k("activity.again", "a"), "Look again", "again", 8, self.why_past)
+        why = unless(self._client(), "there is no client of MPS under the cursor")
+        details = KeyHint(self.k("open", "Enter"), "Details", "details", 7, why)
+        return [details] if self._counting else [again, details]  # the result comes in a moment
+
+    def _client(self) -> ProcessKey | None:
+        """The client under the cursor, if it is one still."""
+        row, snapshot = self.launchers.cursor_row, self.snapshot
+        known = (
+            row is not None
+            and snapshot is not None
+            and any(client.key == row.key for daemon in snapshot.daemons for client in daemon.clients())
+        )
+        return row.key if row is not None and known else None
+
+    @on(Panel.Opened)
+    def _open(self, event: Panel.Opened) -> None:
+        event.stop()
+        self.action_details()
+
+    @opens
+    def action_details(self) -> None:
+        """All that is known of the client."""
+        key, snapshot = self._client(), self.snapshot
+        if key is None or snapshot is None:
+            self.say("There is no client of MPS under the cursor: what is known of it is told below.")
+            return
+        self.host.open_details("client", key)
 
 
 def _about(row: Launcher) -> list[Para]:
