@@ -18,7 +18,7 @@ from textual.widget import Widget
 from mpstui.config import CommandSpec
 from mpstui.core.cells import client_line, no_daemon, with_indices
 from mpstui.core.model import Daemon, Device, Problem, ProcessKey, Server, Snapshot
-from mpstui.core.text import UNKNOWN, path_text, plural, printable
+from mpstui.core.text import UNKNOWN, Line, Span, path_text, plural, printable
 from mpstui.fields import CLIENT, Group, Limit, Shown, groups_of, possible_columns, wished
 from mpstui.operations.operation import Operation
 from mpstui.operations.registry import ON_OVERVIEW
@@ -372,7 +372,18 @@ class Overview(WithPast, WithTrouble, Ground):
             if name in fresh.heights:
                 widget.styles.height = fresh.heights[name]
         self._place_events(fresh, above)
+        self.log_panel.point(self._elsewhere(fresh))
         self._keep_focus()
+
+    def _elsewhere(self, made: PanelHeights) -> Line:
+        """The keys of the panels that are not shown, and of what nobody looks for who has not been told."""
+        lists = () if "condition" in made.heights else tuple(name for name in _RIGHT if name not in made.heights)
+        hidden = [(f"jump.{name}", str(PANELS.index(name) + 1), name.title()) for name in lists]
+        more = [("activity", "a", "Activity"), ("past.time", "T", "Back in time")]
+        parts: list[Span] = []
+        for binding, default, word in (*hidden, *more):
+            parts += [(("  " if parts else "") + shown_key(self._keymap, binding, default), "key"), (f" {word}", "dim")]
+        return tuple(parts)
 
     def _rows_kept(self, daemon: Daemon | None) -> int | None:
         """Rows to keep for the clients, whatever the filter leaves of them; None while they are not known."""

@@ -165,3 +165,21 @@ async def test_events_move_by_several_rows_at_a_time_and_the_newest_is_always_th
         text = await push(pilot, replace(node(client(0)), events=tuple(told[60:161])))
         assert panel._top == 0
         assert clock(told[160]) not in text, "whoever looks at old ones is left there"
+
+
+async def test_where_panels_have_no_room_the_line_of_the_events_says_their_keys() -> None:
+    app = make_app(rich())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.pause()
+        line = next(line for line in text_of(app).splitlines() if "⁵Events" in line)
+        assert "2 Limits  3 Servers  a Activity  T Back in time" in line
+        await pilot.press("2")
+        await pilot.press("5")
+        await pilot.pause()
+        line = next(line for line in text_of(app).splitlines() if "⁵Events" in line)
+        assert "Limits" not in line, "it is there"
+        assert "3 Servers" in line
+    app = make_app(rich())
+    async with app.run_test(size=LARGE) as pilot:
+        await pilot.pause()
+        assert "Back in time" not in next(line for line in text_of(app).splitlines() if "⁵Events" in line)

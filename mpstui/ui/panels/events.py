@@ -8,13 +8,16 @@ from typing import ClassVar, Final
 
 from mpstui.core.cells import SEVERITY
 from mpstui.core.model import Daemon, Event, EventKind, Snapshot
-from mpstui.core.text import owner
+from mpstui.core.text import Line, owner
 from mpstui.fields import EVENT, NOISE, View, severity
+from mpstui.ui.lines import width_of
 from mpstui.ui.panels.table import TablePanel
 
 HIDDEN: Final[frozenset[EventKind]] = NOISE | {"client_request", "unknown"}
 """Kinds that the screen does not show until it is asked for them."""
 _TALL: Final = 10
+_AROUND: Final = 6
+"""Cells of its line beside the title and what stands at the right."""
 _FIFTH: Final = 5
 """Rows from which on a panel moves by more than one, and by which part."""
 
@@ -31,6 +34,7 @@ class EventsPanel(TablePanel[Event]):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
+        self._elsewhere: Line = ()
         self._source: tuple[Event, ...] = ()
         self._pipe_dir: Path | None = None
         self._unnamed: Container[int | None] | None = None
@@ -83,6 +87,17 @@ class EventsPanel(TablePanel[Event]):
         self._top = next((at for at, row in enumerate(rows) if self.key(row) == first), 0)
         if len(rows) > self._top + self._rows_fit:
             self._top = len(rows) - self._rows_fit + self.spare
+
+    def point(self, elsewhere: Line) -> None:
+        """Keys of what there is no room for. They stand in the line over the rows, which is empty where there are no
+        frames, as far as they have room."""
+        if elsewhere != self._elsewhere:
+            self._elsewhere = elsewhere
+            self.repaint()
+
+    def corner(self) -> Line:
+        fits = width_of((*self.title(), *self._elsewhere)) + _AROUND <= self.size.width
+        return self._elsewhere if fits and not self._framed else ()
 
     def key(self, row: Event) -> Hashable:
         return row.key
