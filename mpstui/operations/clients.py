@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -19,6 +20,7 @@ from mpstui.operations.audit import Identity, identity
 from mpstui.operations.check import Refused, answering_daemon, namespace_words, parse_uid
 from mpstui.operations.lock import DaemonTurn, NoTurn, turn
 from mpstui.operations.operation import Operation, Work
+from mpstui.operations.rescue import claimed
 from mpstui.operations.selectors import left
 from mpstui.operations.signals import Guard, end_process
 from mpstui.operations.types import STATUS, Argument, Danger, ExitStatus, Others, Preview, Request, Result, Verb
@@ -33,6 +35,10 @@ _NOT_TAKEN = frozenset(
         Outcome.ABSENT,
         Outcome.NO_BINARY,
     )
+)
+_NEEDS_ALL = (
+    "the server takes new clients again when all processes that the fault hit have ended: “End lost clients” ends them "
+    "(e on the screen, or mpstui end-lost)"
 )
 _SENT_BEFORE = "terminate_client was sent for it before; a second one would block the whole daemon"
 
@@ -162,14 +168,14 @@ class TerminateClient(Operation):
     def show(self, request: Request, snapshot: Snapshot, daemon: Daemon) -> Preview:
         chosen = self.chosen(request, daemon)
         needed = self.owner_needed(request, chosen, daemon)
-        others = _others(chosen, daemon)
+        lost = frozenset(claimed("end_lost_clients", daemon))
+        busy, hit = [c for c in chosen if c.key not in lost], [c for c in chosen if c.key in lost]
+        others = _others(busy, daemon, lost)
         endangered = sum(len(group.clients) for group in others)
-        lost = [client for client in chosen if client.key in _lost(daemon)]
-        what = "the process" if len(lost) == len(chosen) and self.kill else "the GPU work"
-        if self.kill and what == "the GPU work":
-            what += " and the process"
+        if hit:
+            others += _hit_too(chosen, daemon, lost)
         facts = (
-            ("ends", f"{what} of {plural(len(chosen), 'client')}"),
+            ("ends", self._ends(len(busy), len(hit))),
             *((("others", "; ".join(_counted(group) for group in others)),) if others else ()),
         )
         warnings: tuple[str, ...] = ()
@@ -179,12 +185,10 @@ class TerminateClient(Operation):
                 f"{whose} {process} killed only after MPS has ended {whose} GPU work: "
                 f"without that {plural(endangered, 'other client')} would be lost",
             )
-        elif not self.kill and not lost:
+        elif not self.kill and busy:
             warnings = ("a terminated client still counts as a client until its process ends",)
-        if lost:
-            whose = listed(client.pid for client in lost)
-            then = "its server takes new clients again when every process that was hit has ended (End lost clients)"
-            warnings += (f"the GPU work of {whose} is lost in a fault already: {then}",)
+        if hit:
+            warnings = (_NEEDS_ALL, *warnings)
         if daemon.watch == "polling":
             warnings += (_unseen(daemon),)
         hits = tuple(client_line(c) for c in chosen)
@@ -197,6 +201,19 @@ class TerminateClient(Operation):
         return Preview(
             self.title, facts, (), hits, others, warnings, error, ExitStatus.REFUSED_BY_SAFETY_RULE, type_in=what
         )
+
+    def _ends(self, busy: int, hit: int) -> str:
+        """What is ended of those chosen: ``busy`` that compute, and ``hit`` whose GPU work a fault took."""
+        if not hit:
+            return f"the GPU work{' and the process' if self.kill else ''} of {plural(busy, 'client')}"
+        taken = "a fault took its GPU work already" if hit == 1 else "a fault took their GPU work already"
+        if busy:
+            taken = f"a fault took the GPU work of {hit} already"
+        if self.kill:
+            ends = f"{plural(busy + hit, 'process')}"
+        else:
+            ends = f"the GPU work of {plural(busy, 'client')}" if busy else "nothing"
+        return f"{ends}; {taken}"
 
     async def run(self, work: Work) -> Result:
         """End every client of the request; stops at the first that could not be ended as planned."""
@@ -398,22 +415,25 @@ class _Ending:
         return trouble
 
 
-def _lost(daemon: Daemon) -> frozenset[ProcessKey]:
-    """Those whose contexts a fault took, by the daemon's own word."""
-    faults = (server.fault for server in daemon.servers)
-    return frozenset(key for fault in faults if fault is not None and fault.confirmed for key in fault.affected)
+def _hit_too(chosen: Sequence[Client], daemon: Daemon, lost: Collection[ProcessKey]) -> tuple[Others, ...]:
+    """Who is in the way of new clients besides, where one of ``chosen`` was hit by a fault."""
+    mine = {client.key for client in chosen}
+    hit = [client_line(client) for client in daemon.clients() if client.key in lost and client.key not in mine]
+    return (Others("Hit by the fault too, and not ended", tuple(hit)),) if hit else ()
 
 
-def _others(chosen: Sequence[Client], daemon: Daemon) -> tuple[Others, ...]:
-    """Who would be hit if one of ``chosen`` faulted or were killed while busy (facts 17, 18), by how it is reached."""
-    lost = _lost(daemon)
-    mine = {client.key for client in chosen} | lost  # who has lost its work has no more to lose, and takes nobody's
+def _others(chosen: Sequence[Client], daemon: Daemon, lost: Collection[ProcessKey]) -> tuple[Others, ...]:
+    """Who would be hit if one of ``chosen`` faulted or were killed while busy (facts 17, 18), by how it is reached.
+    Nothing more can happen to those of ``lost``, and a device leads to nobody through them."""
+    mine = {client.key for client in chosen}
     them = "them" if len(chosen) > 1 else "it"
     beside: dict[int, Client] = {}
     further: dict[int, Client] = {}
     unknown: dict[int, Client] = {}
     for client in chosen:
-        server = server_of(daemon, client.key) if client.key not in lost else None
+        server = server_of(daemon, client.key)
+        if server is not None and lost:
+            server = replace(server, clients=tuple(each for each in server.clients if each.key not in lost))
         for other in blast_radius(server, [client.key]) if server else ():
             if other.key in mine:
                 continue

@@ -450,7 +450,8 @@ class Overview(WithPast, WithTrouble, Ground):
             if action.finds_clients:
                 rescues.append(action.id)
             key = shown_key(self._keymap, f"{ACTION_PREFIX}{action.id}", action.key)
-            hints.append(KeyHint(key, action.title, f"act('{action.id}')", action.weight, refusal, action.brief))
+            hint = KeyHint(key, action.title, f"act('{action.id}')", action.weight, refusal, action.brief)
+            hints.insert(len(rescues) - 1 if action.finds_clients else len(hints), hint)  # what helps leads
         self._rescues = tuple(rescues)
         past = snapshot.past if snapshot is not None else None
         unknown = past.why if past is not None else unless(snapshot, "the node is still being read")

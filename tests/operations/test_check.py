@@ -9,7 +9,7 @@ import pytest
 
 from mpstui.control.drivers import absent_from
 from mpstui.core import condition
-from mpstui.core.model import Condition, ProcessKey, ServerFault
+from mpstui.core.model import Client, Condition, ProcessKey, ServerFault, Snapshot
 from mpstui.core.trust import Speaker
 from mpstui.operations.check import Refused, parse_uid
 from mpstui.operations.limits import SMALL, memory_text, parse_memory, parse_percentage, parse_priority
@@ -227,20 +227,29 @@ def test_ending_a_client_names_it_those_on_its_gpus_and_those_reached_through_th
     assert dict(shown.facts)["others"].startswith("1 shares a GPU with it, and runs on; 1 more client on other GPUs")
 
 
-def test_of_one_that_a_fault_has_hit_nothing_is_said_to_end_on_the_gpu_nor_that_others_run_on() -> None:
-    """Seen: “Share a GPU with it, and run on” of one that was lost itself."""
-    hit, beside, far = client(901), client(902, GPU, OTHER_GPU), client(903, OTHER_GPU)
-    whole = node(hit, beside, far)
-    (daemon,) = whole.daemons
-    fault = ServerFault(1.0, (901,), (hit.key, beside.key))
-    (server,) = daemon.servers
-    after = replace(whole, daemons=(replace(daemon, servers=(replace(server, status="FAULT", fault=fault),)),))
-    for kill, ends in ((False, "the GPU work of 1 client"), (True, "the process of 1 client")):
-        shown = preview(end(hit.key, kill=kill), after)
-        assert shown.others == ()
-        assert dict(shown.facts) == {"ends": ends}
-        assert "the GPU work of 901 is lost in a fault already" in " ".join(shown.warnings)
-    assert preview(end(far.key), after).others == (), "whom it could take with it is lost already"
+def faulted(*clients: Client, hit: int) -> Snapshot:
+    """A node whose server is in FAULT; the first ``hit`` of its clients have lost their contexts."""
+    shown = node(*clients)
+    fault = ServerFault(1.0, (), tuple(client.key for client in clients[:hit]))
+    daemon = shown.daemons[0]
+    server = replace(daemon.servers[0], fault=fault)
+    return replace(shown, daemons=(replace(daemon, servers=(server,)),))
+
+
+def test_of_a_client_that_a_fault_has_hit_nothing_is_said_that_is_over() -> None:
+    """Its GPU work is lost, and so is that of those who shared a GPU with it; one on a GPU of its own runs on."""
+    snapshot = faulted(client(901), client(902, GPU, OTHER_GPU), client(903, OTHER_GPU), client(904, THIRD_GPU), hit=3)
+    shown = preview(end(ProcessKey(901, 1)), snapshot)
+    assert dict(shown.facts)["ends"] == "nothing; a fault took its GPU work already"
+    (group,) = shown.others
+    assert group.title == "Hit by the fault too, and not ended"
+    assert [line.split()[0] for line in group.clients] == ["902", "903"]
+    assert "mpstui end-lost" in shown.warnings[0]
+    assert not any("would be lost" in text or "terminated client" in text for text in shown.warnings)
+    killed = preview(end(ProcessKey(901, 1), ProcessKey(904, 1), kill=True), snapshot)
+    assert dict(killed.facts)["ends"] == "2 processes; a fault took the GPU work of 1 already"
+    alone = preview(end(ProcessKey(904, 1)), snapshot)
+    assert (alone.others, dict(alone.facts)["ends"]) == ((), "the GPU work of 1 client"), "lost ones lose no more"
 
 
 def test_who_shares_a_gpu_with_one_of_the_chosen_is_not_said_to_share_none() -> None:

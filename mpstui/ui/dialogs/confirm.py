@@ -40,7 +40,7 @@ _FORCE = (
     Choice("", "waited for", "it ends when its clients have ended"),
     Choice("force", "not waited for", "it ends now, and their GPU work with it"),
 )
-_OTHERS = 3
+_OTHERS = 4
 """Groups of clients beside those meant, at most (``Preview.others``)."""
 
 
