@@ -122,7 +122,7 @@ def judged(node: FleetNode, now: float, *, fault: bool = False, failures: bool =
     severities = {problem.severity for problem in node.problems}
     if fault:
         state = "FAULT"
-    elif "BLOCKED" in words:
+    elif "BLOCKED" in words and "daemon_quitting" not in {problem.code for problem in node.problems}:
         state = "BLOCKED"
     elif failures:
         state = "NOT STARTING"

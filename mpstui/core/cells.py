@@ -36,6 +36,7 @@ NO_WORD = ("— not known by its log", "dim")
 UNREAD = ("▲ UNREAD", "warn")
 UNSPOKEN = ("▲ READ-ONLY", "warn")
 STARTING = ("◌ STARTING", "warn")
+QUITTING = ("◌ QUITTING", "warn")
 CUT_OFF = ("✕ CUT OFF", "bad")
 SERVES_NOBODY = ("✕ NO SERVER STARTS", "bad")
 FAULT = ("✕ FAULT", "bad")
@@ -68,6 +69,8 @@ def health_word(daemon: Daemon, *, claimant: str | None = None) -> tuple[str, st
         return CUT_OFF
     if daemon.condition.cause == "starting":
         return STARTING
+    if daemon.condition.cause == "quitting":
+        return QUITTING
     if daemon.fault_word and claimant is not None:
         return FAULT_CLAIMED
     if daemon.fault_word:

@@ -41,7 +41,12 @@ _WORDS: Final[Mapping[Cause, _Words]] = {
         "Clients run on and new ones connect.",
     ),
     "terminated_twice": _BLOCKED,
-    "quitting": _BLOCKED,
+    "quitting": _Words(
+        "blocked",
+        "The daemon is told to quit",
+        "It ends when its servers have ended. Until then it takes no command, and every new CUDA client waits.",
+        "Clients that are connected run on.",
+    ),
     "silent": _BLOCKED,
     "gone": _Words(
         "stale",

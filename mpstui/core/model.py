@@ -640,6 +640,8 @@ class Daemon:
             return "cut off"
         if self.condition.cause == "starting":
             return "starting"
+        if self.condition.cause == "quitting":
+            return "quitting"
         if self.condition.cause == "unasked":
             return "not known by its log" if self.by_logs else "not asked yet"
         if self.fault_word:

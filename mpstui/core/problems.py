@@ -33,6 +33,13 @@ KINDS: Final[Mapping[str, Mapping[Severity, Words]]] = {
         )
     },
     "daemon_blocked": {"error": _daemon("blocked", "See on the node what it waits for: mpstui unblock frees it.")},
+    "daemon_quitting": {
+        "warning": Words(
+            "The daemon is told to quit. It ends when its servers have ended. Until then it takes no command, and "
+            "every new CUDA client waits.",
+            "Let its clients end; then start a daemon there again: mpstui daemon start.",
+        )
+    },
     "daemon_stale": {"warning": _daemon("stale", "Start a daemon there again: mpstui daemon start.")},
     "daemon_absent": {"warning": _daemon("absent", "Start one: mpstui daemon start.")},
     "daemon_read_only": {

@@ -26,6 +26,7 @@ _FROM_STATUS: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
         (
             "daemon_held",
             "daemon_blocked",
+            "daemon_quitting",
             "daemon_stale",
             "daemon_absent",
             "daemon_unread",

@@ -399,6 +399,7 @@ def _health_facts(daemon: Daemon, view: View) -> Iterable[Fact]:
         return
     detail = f": {daemon.health_detail}" if daemon.health_detail else ""
     style = "bad" if daemon.cut_off or daemon.serves_nobody else HEALTH_STYLE.get(daemon.health, "bad")
+    style = "warn" if daemon.condition.cause == "quitting" else style
     yield Fact("health", f"{daemon.state_word}{detail}", f"{style} bold")
 
 

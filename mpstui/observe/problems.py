@@ -458,7 +458,7 @@ OF_A_LIAR: Final = "Believe nothing of what it says."
 """Of a user's daemon that has another user's processes as its clients."""
 _SAID: Final = frozenset({"fault", "lost", "terminated", "pending", "outdated", "bridge", "server_start"})
 """Problems drawn from what a daemon says of its clients and servers, whose remedies are about them."""
-_ON_ITS_WORD: Final = _SAID | {"daemon_blocked"}
+_ON_ITS_WORD: Final = _SAID | {"daemon_blocked", "daemon_quitting"}
 _OF_ITS_LOG: Final = frozenset(
     {("server_start", "error"), ("fault", "warning"), ("pending", "info"),
      ("daemon_environment", "warning"), ("daemon_environment", "info"), ("polling", "info")}
@@ -469,7 +469,9 @@ put a socket in its place."""
 
 def _all_of(daemon: Daemon) -> Iterable[Problem]:
     subject = path_text(daemon.pipe_dir)
-    if daemon.explained:
+    if daemon.condition.cause == "quitting":  # as somebody wants it to
+        yield problem("warning", "daemon_quitting", subject, daemon.health_detail or "", daemon.remedy or "")
+    elif daemon.explained:
         yield problem(
             _SEVERITY[daemon.health],
             f"daemon_{daemon.health}",

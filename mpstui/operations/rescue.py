@@ -77,6 +77,8 @@ def _nobody_to_end(found: Condition) -> str | None:
     """Why nobody is to end: nobody is in the way, or it is not known for sure who."""
     if found.health == "ok":
         return "the daemon answers: no process is in its way"
+    if found.cause == "quitting":
+        return f"{found.detail}: no process has to end for it to answer, as it does not answer again"
     if found.health == "unknown" and found.cause != "busy":
         return found.detail
     if found.cause == "busy":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Final, cast
 
-from mpstui.core.cells import HEALTH
+from mpstui.core.cells import health_word
 from mpstui.core.condition import by_whom, still_works
 from mpstui.core.model import Daemon, Snapshot
 from mpstui.core.text import format_age, path_text, printable
@@ -74,7 +74,7 @@ class ConditionPanel(LineWidget):
             fields.append(("still works" if works else "", f"{works} A daemon that starts appears by itself.".strip()))
             return "No daemon", "dim", fields
         found = daemon.condition
-        word, style = HEALTH[found.health]
+        word, style = health_word(daemon)
         what = printable(found.detail) if found.detail else found.meaning
         then = snapshot.past is not None  # nothing is live, and no key changes it
         ways = recovery(snapshot, daemon, cast("Host", self.app).keymap, read_only=self._read_only or then, brief=brief)

@@ -20,6 +20,7 @@ from mpstui.observe.discovery import Place
 from mpstui.observe.problems import find_problems
 from mpstui.observe.sources import NvmlSample
 from mpstui.observe.state import ClientRecord, DaemonState, ServerRecord
+from mpstui.operations.rescue import left_out
 from mpstui.system.procfs import ProcessFacts
 from tests.observe.replay import DATA, PIPE, at, events, fold, lines, running, shot
 
@@ -181,8 +182,11 @@ def test_blocked_by_a_second_terminate_whoever_sent_it():
 def test_waiting_in_quit_names_the_clients_and_ends_with_them():
     """Another daemon was told to quit at 21:31:25.4 and its client ended at 21:31:31.7 (fact 19)."""
     node = fold("21:31:26.000", **USERS)
-    _, daemon = shot(node, "21:31:26.000")
-    assert daemon.health == "blocked"
+    snapshot, daemon = shot(node, "21:31:26.000")
+    assert (daemon.health, daemon.state_word) == ("blocked", "quitting"), "nothing is wrong with it: it was told to"
+    (told,) = (each for each in snapshot.problems if each.code.startswith("daemon_"))
+    assert (told.severity, told.code) == ("warning", "daemon_quitting")
+    assert "does not answer again" in (left_out("unblock", daemon) or "")
     found = daemon.condition
     assert (found.cause, found.since, found.frees) == ("quitting", at("21:31:25.443"), "")
     assert pids(found.ends) == pids(daemon.clients()) == {3028}

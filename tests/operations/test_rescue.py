@@ -210,6 +210,7 @@ def test_clients_that_a_quitting_daemon_waits_for_are_in_nobodys_way():
     assert targets("unblock", snapshot.daemons[0]) == ()
     shown = preview(Request("unblock", PIPE), snapshot)
     assert (shown.hits, shown.error_status) == ((), ExitStatus.REFUSED_BY_SAFETY_RULE)
+    assert "told to quit; it waits for client 643" in (shown.error or ""), "and not that nobody is known"
 
 
 def test_another_users_process_is_refused_before_anything_is_sent(monkeypatch):

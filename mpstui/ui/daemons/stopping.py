@@ -22,16 +22,16 @@ from mpstui.ui.dialogs.widgets import Choice, Chooser, Lines, Listing, Push, in_
 
 FORCE = "force"
 WAITS = (
-    Choice(None, "as long as its clients take", "quit"),
-    Choice(10, "at most 10 s", "then error 806: quit -t 10"),
-    Choice(60, "at most 60 s", "quit -t 60"),
-    Choice(600, "at most 10 min", "quit -t 600"),
-    Choice(FORCE, "force", f"also one that answers nobody; first quit -t {FORCE_AFTER}"),
+    Choice(None, "as long as its clients take", "sends quit"),
+    Choice(10, "at most 10 s", "then error 806: sends quit -t 10"),
+    Choice(60, "at most 60 s", "sends quit -t 60"),
+    Choice(600, "at most 10 min", "sends quit -t 600"),
+    Choice(FORCE, "force", f"also if it answers nobody: quit -t {FORCE_AFTER}, then as a process"),
 )
 WAITS_V3 = (
     Choice(None, "as long as its clients take", "then server delete"),
     *(Choice(each.value, each.label, "then server delete --force") for each in WAITS[1:-1]),
-    Choice(FORCE, "force", "also one that answers nobody; server delete --force"),
+    Choice(FORCE, "force", "also if it answers nobody: server delete --force"),
 )
 """The same of protocol 3, which has no quit."""
 

@@ -26,11 +26,7 @@ def recovery(
 
     start = f"{key('daemons', 'd')}  then {key('daemon.start', 'S')} starts a daemon here"
     fields = [("key", text) for text in _keys(daemon, key("action.unblock", "u"), start, read_only)]
-    if found.cause == "quitting" and brief:
-        some = ", ".join(str(each.pid) for each in found.ends[:_NAMED])
-        more = ", …" if len(found.ends) > _NAMED else ""
-        fields.append(("waits for", f"{plural(len(found.ends), 'client')}: {some}{more}"))
-    elif found.cause == "quitting":
+    if found.cause == "quitting" and not brief:  # whose numbers are told as what is the matter
         lines = map(client_line, daemon.clients())
         fields += _listed("waits for", lines, len(found.ends))
     if daemon.lost and brief:
