@@ -24,7 +24,7 @@ from mpstui.core.condition import STARTING
 from mpstui.core.late import pattern
 from mpstui.core.model import DEVICES_VARIABLE, EMPTY, LIMIT_VARIABLES, ProcessKey
 from mpstui.core.text import owner, path_text, printable, unprintable
-from mpstui.core.trust import ANYBODY, Speaker, is_usurped, may_signal
+from mpstui.core.trust import ANYBODY, Speaker, is_anothers, is_usurped, may_signal
 from mpstui.system.memory import INSIDE, read_each, real_path
 from mpstui.system.procfs import (
     HiddenProcessError,
@@ -955,7 +955,9 @@ def _seen(
         names = _names_of(found.protocol)
         starts = is_starting(daemon, found.start_time, time.time(), names, unknown=is_cut_off)
         if starts and not _others_listen(pipe_dir, names, daemon):
-            return found._replace(starting=True, speaker=Speaker(None, STARTING, steered=speaker.steered))
+            theirs = is_anothers(speaker.uid, found.uid) or is_anothers(speaker.by, found.uid)
+            nobodys = Speaker(None, STARTING, speaker.stamp, steered=speaker.steered)  # what is there answers nothing
+            return found._replace(starting=True, speaker=nobodys if theirs else speaker._replace(sockets=()))
         speaker = cut
         own = next((each for each in daemons if each.key == daemon and each.pipe_dir is not None), None)
         if own is not None and is_usurped(found._replace(speaker=speaker), os.geteuid()):

@@ -328,6 +328,8 @@ def _answer_condition(
 ) -> Condition:
     """By how the last command ended."""
     outcome, message = probe.outcome, probe.message
+    if place.starting and outcome in {Outcome.ABSENT, Outcome.BLOCKED}:
+        return condition.starting()
     if outcome is Outcome.HELD:
         opened = state.session_since  # one that was opened after the last command was not in its way
         return condition.held(probe.holder, message, None if (opened or 0.0) > probe.time else opened, moment)
@@ -337,8 +339,6 @@ def _answer_condition(
         clients = (client for server in state.servers.values() for client in server.clients.values())
         asked = [client.pid for client in clients if client.asked or client.ended]
         return condition.silent(message, asked, any(server.ending for server in state.servers.values()), moment)
-    if outcome is Outcome.ABSENT and place.starting:
-        return condition.starting()
     if outcome is Outcome.ABSENT and place.usurped(euid):
         return condition.unreached(cut_off_by(place), end_usurped(place), moment)
     if outcome is Outcome.ABSENT:

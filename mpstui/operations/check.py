@@ -6,6 +6,7 @@ import os
 import pwd
 from typing import Final
 
+from mpstui.core.condition import STARTING
 from mpstui.core.model import Client, Daemon, Server, Snapshot
 from mpstui.core.text import UNKNOWN, listed, owner, path_text
 from mpstui.core.trust import ANOTHER_NAMESPACE, NOT_PROVED
@@ -57,6 +58,8 @@ def reachable_daemon(request: Request, snapshot: Snapshot, command: str = "") ->
         raise Refused(
             f"no daemon at {path_text(request.pipe_dir)}" + (f": {detail}" if detail else ""), ExitStatus.NO_DAEMON
         )
+    if daemon.condition.cause == "starting":
+        raise Refused(f"the daemon is starting: {STARTING}; try again", ExitStatus.NO_ANSWER)
     if daemon.health in {"held", "blocked"}:
         raise Refused(f"the daemon is {daemon.health}: {daemon.health_detail or UNKNOWN}", ExitStatus.NO_ANSWER)
     if daemon.unspoken is not None:
@@ -76,7 +79,7 @@ def reachable_daemon(request: Request, snapshot: Snapshot, command: str = "") ->
 def answering_daemon(request: Request, snapshot: Snapshot, command: str = "") -> Daemon:
     """``reachable_daemon``, of which it is known by now whether it answers: nothing is offered on a guess."""
     daemon = reachable_daemon(request, snapshot, command)
-    if daemon.condition.cause in {"unasked", "starting"}:
+    if daemon.condition.cause == "unasked":
         raise Refused(NOT_YET, ExitStatus.NO_ANSWER)
     return daemon
 

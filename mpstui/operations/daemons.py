@@ -68,6 +68,7 @@ def preview_stop(snapshot: Snapshot, pipe_dir: Path, timeout: int | None, force:
         reachable_daemon(Request(StopDaemon.id, pipe_dir), snapshot)
     except Refused as refused:
         unanswering = refused.status is ExitStatus.NO_ANSWER and daemon is not None and daemon.key is not None
+        unanswering = unanswering and daemon is not None and daemon.condition.cause != "starting"
         if not (force and unanswering):
             hint = "; --force ends its process" if unanswering else ""
             error, status = f"{refused}{hint}", refused.status

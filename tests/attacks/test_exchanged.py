@@ -439,14 +439,20 @@ for number, name in enumerate(order):
 
 @pytest.mark.parametrize("at", ["bound 0", "listens 0", "bound 1"])
 @pytest.mark.parametrize("order", [("control", "control_privileged"), ("control_privileged", "control")])
-@pytest.mark.parametrize("stale", [False, True])
+@pytest.mark.parametrize(("stale", "mode"), [(False, 0o755), (True, 0o777)])
 def test_a_daemon_that_does_not_listen_at_all_of_its_sockets_yet_is_starting(
-    roots: Stranger, crowd: Path, monkeypatch: pytest.MonkeyPatch, at: str, order: tuple[str, str], stale: bool
+    roots: Stranger,
+    crowd: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    at: str,
+    order: tuple[str, str],
+    stale: bool,
+    mode: int,
 ) -> None:
     """Those of the one before stay in their places, after quit too (fact 3): it was cut off, and ended as such."""
     pipe_dir = crowd / "mps"
     pipe_dir.mkdir()
-    pipe_dir.chmod(0o777)
+    pipe_dir.chmod(mode)
     monkeypatch.setattr(discovery, "STARTS_WITHIN", float("inf"))
     if stale:
         roots.python(BIND, pipe_dir / "control", pipe_dir / "control_privileged")
@@ -455,6 +461,9 @@ def test_a_daemon_that_does_not_listen_at_all_of_its_sockets_yet_is_starting(
     assert (place.pid, place.starting, place.usurped(0)) == (daemon.pid, True, False), place
     with held(pipe_dir) as folder:
         assert "was started a moment ago" in str(not_usurped(pipe_dir, folder, daemon.pid))
+    for words in (("set", "client-priority", "1"), ("daemon", "stop", "--force", "--yes")):
+        told = mpstui(*words, "--pipe-dir", pipe_dir, MPSTUI_CONTROL_DEADLINE="0.3")
+        assert (told.returncode, "the daemon is starting" in told.stderr, lives(daemon)) == (4, True, True), told.stderr
     monkeypatch.undo()
     monkeypatch.setattr(discovery, "STARTS_WITHIN", -1.0)
     assert not discover((pipe_dir,), env={})[0].starting, "it stays so"
