@@ -146,7 +146,8 @@ def terminated_twice(client: ProcessKey, since: float | None, moment: Moment) ->
 
 
 def cut_off(found: Condition, by: str) -> Condition:
-    """The same of a daemon whose sockets are not, or not all, its own; ``by``: what is in their place, one clause."""
+    """The same of a daemon whose sockets are not, or not all, its own; ``by``: what is in their place, one clause.
+    It is said beside whatever else is known of how it is; that a command came to nobody is :func:`unreached`."""
     known = found.detail or ""
     told = known if by in known or found.health not in {"ok", "unknown"} else "; ".join(filter(None, (by, known)))
     return replace(found, cut_off=True, detail=told)
@@ -217,7 +218,8 @@ def not_asked(message: str, moment: Moment, *, unreadable: bool = False) -> Cond
 
 
 def unreached(why: str, remedy: str, moment: Moment) -> Condition:
-    """It runs, and nothing comes to it: ``why``, what is in the place of its sockets."""
+    """It runs, and the last command came to nobody: ``why``, what is in the place of its sockets. How one is in whose
+    place somebody answers is another condition; :func:`cut_off` marks both."""
     return _condition("not_asked", why + moment.age, remedy)
 
 
