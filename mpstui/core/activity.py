@@ -167,9 +167,12 @@ class Trends:
         self._drawn: dict[tuple[ProcessKey, int, int, float], str] = {}
         self.step: float | None = None
         """Which step the newest values are of."""
+        self._device: int | None = None
 
-    def take(self, now: float, clients: Iterable[Client]) -> None:
-        """Note what these have now, once in a step; what is not among them has ended, and is forgotten."""
+    def take(self, now: float, clients: Iterable[Client], device: int | None = None) -> None:
+        """Note what these have now, once in a step; what is not among them has ended, and is forgotten. ``device``: the
+        memory of the largest device, in bytes."""
+        self._device = device or self._device
         if self.step == (this := now // self.STEP):
             return
         self.step = this
@@ -184,9 +187,9 @@ class Trends:
                     del column[0]
 
     def memory(self, key: ProcessKey, cells: int, limit: int | None = None) -> str:
-        """Its GPU memory as bars in so many cells, the newest last; a full one is its ``limit``, a GiB where that is
-        not known, or the most that is shown."""
-        return self._bars(key, 0, cells, float(limit or 1 << 30))
+        """Its GPU memory as bars in so many cells, the newest last; a full one is its ``limit``, without one a whole
+        device, or the most that is shown: who has no limit is not shown as full of it."""
+        return self._bars(key, 0, cells, float(limit or self._device or 1 << 30))
 
     def cpu(self, key: ProcessKey, cells: int) -> str:
         """Its CPU as bars, of which a full one is a core or the most that is shown."""

@@ -250,6 +250,9 @@ def test_what_a_client_had_is_kept_by_tens_of_seconds_and_not_for_ever() -> None
         trends.take(at * 10.0, [client(0, gpu_memory={GPU0: at << 20})])
     assert len(trends.memory(one.key, 99)) == 60
     assert trends.memory(one.key, 3) == "▃▃▃", "200 MiB, of which a full bar is a GiB at least"
+    trends.take(1e6, (one,), 80 << 30)
+    assert trends.memory(one.key, 1) == "▂", "without a limit it is of the whole device"
+    assert trends.memory(one.key, 1, 1 << 30) == "▄"
     assert (len(trends._of), len(trends._drawn)) == (1, 2), "who has ended is forgotten"
     assert sparkline([None, 0.0, 50.0, 100.0, 1.0], 9, 100.0) == " ▁▄▇▂"
     assert sparkline([25.0], 9, 100.0) == "▃"

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from mpstui.core.model import Event
+from mpstui.core.model import Event, Past
 from mpstui.core.trust import Speaker
 from mpstui.fields import EVENT, View, pids_of
 from mpstui.ui.dialogs import DetailsScreen
@@ -188,6 +188,9 @@ async def test_it_follows_until_the_user_moves_up_and_counts_what_is_new() -> No
         await pilot.press("F")
         assert app.screen.timeline.cursor_row.pid == 5003
         assert "● following" in text_of(app)
+        over = Past("PAST", 5.0, 0.0, 9.0, playing=False, speed=1.0, why="this is over")
+        assert "following" not in await push(pilot, replace(with_events(*new), past=over)), "nothing comes any more"
+        await push(pilot, with_events(*new))
         await pilot.press("F")
         await push(pilot, with_events(*new, event(1, "limit_set", "x")))
         assert app.screen.timeline.cursor_row.pid == 5003

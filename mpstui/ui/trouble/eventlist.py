@@ -43,6 +43,8 @@ class EventList(EventsPanel):
         """The places of those with what is looked for."""
         self._anchor: Hashable = None
         """Where the search began; None at the end of a list that follows."""
+        self.past = False
+        """Whether a time that is over is shown."""
         self.said: Line = ()
         """What stands behind its title."""
         self._unseen = 0
@@ -109,6 +111,8 @@ class EventList(EventsPanel):
         return (("Events", "title"), (f" {len(self.rows)}", "dim"), *self.said, *sought)
 
     def corner(self) -> Line:
+        if self.past:
+            return ()  # nothing comes that could be followed
         if self.follows:
             return (("● following", "good"),)
         if self._unseen:

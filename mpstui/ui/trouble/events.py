@@ -106,6 +106,7 @@ class EventsScreen(ListScreen):
         daemon = self.daemon
         # The describing of events needs users and device indices.
         self.timeline.know(snapshot, daemon)
+        self.timeline.past = snapshot.past is not None
         if snapshot.events is not self._source:
             self._source = snapshot.events
             mine = [e for e in snapshot.events if daemon is None or e.pipe_dir in {None, daemon.pipe_dir}]
