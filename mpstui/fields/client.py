@@ -302,12 +302,14 @@ def _outdated_facts(client: Client, view: View) -> Iterable[Fact]:
         yield Fact("outdated", f"{OUTDATED} {KEEPS_OLD}:", "warn")
     for old in client.old_limits:
         if old.name == "active_thread_percentage":
-            yield Fact("", f"threads {format_percentage(old.kept)}; started again it gets {format_percentage(old.now)}")
+            yield Fact(
+                "", f"threads: {format_percentage(old.kept)}; started again it gets {format_percentage(old.now)}"
+            )
         else:
             kept, now = ("no limit" if size is None else format_size(int(size)) for size in (old.kept, old.now))
             uuid = view.ordinals.get(old.device or "")
             where = f" on GPU {gpu_label(uuid, view.indices)}" if uuid is not None else ""
-            yield Fact("", f"memory{where} {kept}; started again it gets {now}")
+            yield Fact("", f"memory{where}: {kept}; started again it gets {now}")
 
 
 def _terminate_facts(client: Client, view: View) -> Iterable[Fact]:

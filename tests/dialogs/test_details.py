@@ -39,7 +39,7 @@ def test_a_client_with_all_that_is_known():
     assert value(rows, "threads") == "25 %  32 SM  set by server"
     assert value(rows, "priority") == "normal (0)"
     assert value(rows, "outdated").startswith("⟳ connected before")
-    assert any(row.value == "threads 100 %; started again it gets 50 %" for row in rows if isinstance(row, DetailRow))
+    assert any(row.value == "threads: 100 %; started again it gets 50 %" for row in rows if isinstance(row, DetailRow))
     assert "2.0 GiB of 2.0 GiB  ▲ nearly full" in value(rows, "GPU 0 NVIDIA H100 80GB HBM3")
     assert value(rows, "container") == "—"
 
