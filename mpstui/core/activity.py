@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from math import isnan, nan
 from pathlib import Path
@@ -154,6 +154,10 @@ def short_rate(rate: float | None) -> str:
     return f"{rate / 1e6:.1f}M" if rate < 99.95e6 else f"{rate / 1e6:.0f}M"
 
 
+_LEAST: Final = (float(1 << 30), 100.0)
+"""What a full bar of memory, and of CPU, stands for at least."""
+
+
 class Trends:
     """GPU memory and CPU of each client since it was first seen: one value every ten seconds, ten minutes of them, in
     half a kilobyte a client."""
@@ -164,19 +168,22 @@ class Trends:
 
     def __init__(self) -> None:
         self._of: dict[ProcessKey, tuple[array[float], array[float]]] = {}
-        self._drawn: dict[tuple[ProcessKey, int, int, float], str] = {}
+        self._drawn: dict[tuple[ProcessKey, int, int], str] = {}
         self.step: float | None = None
         """Which step the newest values are of."""
-        self._device: int | None = None
+        self._full = _LEAST
+        self.most_launches = 0.0
+        """The largest rate of any client: one scale for all, as rows are compared."""
 
-    def take(self, now: float, clients: Iterable[Client], device: int | None = None) -> None:
-        """Note what these have now, once in a step; what is not among them has ended, and is forgotten. ``device``: the
-        memory of the largest device, in bytes."""
-        self._device = device or self._device
+    def take(self, now: float, clients: Sequence[Client], device: int | None = None) -> None:
+        """Note what these have now, once in a step; what is not among them has ended, and is forgotten. ``device``:
+        bytes of the largest device, where that is known."""
         if self.step == (this := now // self.STEP):
             return
         self.step = this
         self._drawn.clear()
+        rates = (rate for each in clients if each.activity is not None for rate in each.activity.rates)
+        self.most_launches = max((rate for rate in rates if rate is not None), default=0.0)
         before, self._of = self._of, {}
         for client in islice(clients, self._CLIENTS):
             kept = self._of[client.key] = before.get(client.key) or (array("f"), array("f"))
@@ -185,23 +192,25 @@ class Trends:
                 column.append(nan if value is None else value)
                 if len(column) > self._KEPT:
                     del column[0]
+        most = [max((x for kept in self._of.values() for x in kept[n] if not isnan(x)), default=0.0) for n in (0, 1)]
+        self._full = float(device or max(most[0], _LEAST[0])), max(most[1], _LEAST[1])
 
-    def memory(self, key: ProcessKey, cells: int, limit: int | None = None) -> str:
-        """Its GPU memory as bars in so many cells, the newest last; a full one is its ``limit``, without one a whole
-        device, or the most that is shown: who has no limit is not shown as full of it."""
-        return self._bars(key, 0, cells, float(limit or self._device or 1 << 30))
+    def memory(self, key: ProcessKey, cells: int) -> str:
+        """Its GPU memory as bars in so many cells, the newest last; a full one is the largest device, and where that is
+        not known the most that any client had, a GiB at least."""
+        return self._bars(key, 0, cells)
 
     def cpu(self, key: ProcessKey, cells: int) -> str:
-        """Its CPU as bars, of which a full one is a core or the most that is shown."""
-        return self._bars(key, 1, cells, 100.0)
+        """Its CPU as bars, of which a full one is the most that any client had, a core at least."""
+        return self._bars(key, 1, cells)
 
-    def _bars(self, key: ProcessKey, column: int, cells: int, least: float) -> str:
+    def _bars(self, key: ProcessKey, column: int, cells: int) -> str:
         """They are drawn once in a step."""
-        asked = key, column, cells, least
+        asked = key, column, cells
         drawn = self._drawn.get(asked)
         if drawn is None:
             kept = self._of.get(key)
             values = kept[column][-cells:] if kept is not None and cells > 0 else ()
             shown = [None if isnan(value) else value for value in values]
-            drawn = self._drawn[asked] = sparkline(shown, cells, least)
+            drawn = self._drawn[asked] = sparkline(shown, cells, self._full[column])
         return drawn

@@ -188,9 +188,7 @@ def _memory_cell(client: Client, view: View, cells: int) -> Line:
     """What it uses and of what, and what it used before where there is room: one time stands below the other."""
     line = _memory_text(client, view, cells)
     room = cells - _MEMORY_TEXT - 2
-    use = memory_of(client, view.ordinals)
-    limit = use.limit if use.device is None else use.limits
-    bars = view.trends.memory(client.key, room, limit) if view.trends is not None else ""
+    bars = view.trends.memory(client.key, room) if view.trends is not None else ""
     if not bars:
         return line
     gap = _MEMORY_TEXT + room - len(bars) - sum(len(text) for text, _ in line)
@@ -363,7 +361,8 @@ def _launch_text(rate: float | None, cells: int) -> str:
 def _launch_cell(client: Client, view: View, cells: int) -> Line:
     rate = _launches(client)
     text = _launch_text(rate, cells)
-    bars = sparkline(client.activity.rates, cells - len(text) - 2) if client.activity is not None else ""
+    most = view.trends.most_launches if view.trends is not None else 0.0
+    bars = sparkline(client.activity.rates, cells - len(text) - 2, most) if client.activity is not None else ""
     return ((f"{text} ", "plain" if rate else "dim"), (bars, "meter"))
 
 

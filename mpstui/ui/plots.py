@@ -152,9 +152,8 @@ class DeviceHistory:
 
     def take(self, snapshot: Snapshot) -> None:
         """Keep the readings of a snapshot; one of a moment that is known already changes nothing."""
-        whole = max((device.memory_total or 0 for device in snapshot.devices), default=0)
-        clients_now = (client for daemon in snapshot.daemons for client in daemon.clients())
-        self.clients.take(snapshot.time, clients_now, whole)
+        largest = max((device.memory_total or 0 for device in snapshot.devices), default=0)
+        self.clients.take(snapshot.time, [each for daemon in snapshot.daemons for each in daemon.clients()], largest)
         clients: Counter[str] = Counter()
         before, self._counted = self._counted, {}
         for daemon in snapshot.daemons:  # one of which nothing new is known is the same object

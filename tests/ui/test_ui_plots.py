@@ -9,13 +9,13 @@ from types import SimpleNamespace
 import pytest
 
 from mpstui.core.activity import Trends, sparkline
-from mpstui.core.model import Past, Snapshot
+from mpstui.core.model import Activity, Client, Past, Snapshot
 from mpstui.fields import CLIENT, View, lay_out
 from mpstui.ui.panels.devices import metrics_of
 from mpstui.ui.plots import DeviceHistory, begin, rows_of, spark
 
 from .screen import make_app, push, text_of
-from .snapshots import GIB, GPU0, GPU1, NOW, client, daemon, device, one_daemon
+from .snapshots import GIB, GPU0, NOW, client, daemon, device, one_daemon
 
 START = 1_800_000_000.0
 
@@ -251,8 +251,7 @@ def test_what_a_client_had_is_kept_by_tens_of_seconds_and_not_for_ever() -> None
     assert len(trends.memory(one.key, 99)) == 60
     assert trends.memory(one.key, 3) == "▃▃▃", "200 MiB, of which a full bar is a GiB at least"
     trends.take(1e6, (one,), 80 << 30)
-    assert trends.memory(one.key, 1) == "▂", "without a limit it is of the whole device"
-    assert trends.memory(one.key, 1, 1 << 30) == "▄"
+    assert trends.memory(one.key, 1) == "▂", "of the largest device"
     assert (len(trends._of), len(trends._drawn)) == (1, 2), "who has ended is forgotten"
     assert sparkline([None, 0.0, 50.0, 100.0, 1.0], 9, 100.0) == " ▁▄▇▂"
     assert sparkline([25.0], 9, 100.0) == "▃"
@@ -260,24 +259,25 @@ def test_what_a_client_had_is_kept_by_tens_of_seconds_and_not_for_ever() -> None
     assert sparkline([None, 0.0], 9) == ""
 
 
-@pytest.mark.parametrize(
-    ("used", "limits", "bars"),
-    [
-        ({GPU0: GIB}, {"0": 24 * GIB}, "▂"),
-        ({GPU0: 24 * GIB}, {"0": 24 * GIB}, "▇"),
-        ({GPU0: GIB}, {}, "▇"),
-        ({GPU0: 6 * GIB, GPU1: 6 * GIB}, {"0": 12 * GIB, "1": 12 * GIB}, "▄"),
-        ({GPU0: 6 * GIB, GPU1: 6 * GIB}, {"0": 12 * GIB}, "▇"),
-    ],
-)
-def test_a_bar_beside_a_limit_is_full_at_the_limit(used, limits, bars) -> None:
-    """On several devices at that of all together; where it has none on one of them there is no end."""
-    one = client(0, gpu_memory=used, pinned_mem_limits=limits, contexts=())
+def test_bars_of_the_rows_have_one_scale() -> None:
+    """Of memory it is the largest device; of CPU and launches the most that any client has. Each by itself was full."""
+    many = [
+        client(0, gpu_memory={GPU0: 10 * GIB}, cpu_percent=50.0, activity=Activity(rates=(100.0, 9000.0))),
+        client(1, gpu_memory={GPU0: 40 * GIB}, cpu_percent=400.0, activity=Activity(rates=(900.0,))),
+        client(2, gpu_memory={GPU0: 80 * GIB}, pinned_mem_limits={"0": 80 * GIB}, cpu_percent=200.0),
+    ]
     trends = Trends()
-    trends.take(0.0, [one])
-    view = replace(View.of(one_daemon(), daemon(ordinals={"0": GPU0, "1": GPU1})), trends=trends)
-    cell = "".join(text for text, _ in CLIENT["gpu_memory"].cell(one, view, 40))
-    assert cell.split()[-1] == bars
+    trends.take(0.0, many, 80 * GIB)
+    view = replace(View.of(one_daemon(), daemon(ordinals={"0": GPU0})), trends=trends)
+
+    def bars(name: str, each: Client) -> str:
+        return "".join(text for text, style in CLIENT[name].cell(each, view, 40) if style.startswith("meter")).strip()
+
+    assert [bars("gpu_memory", each) for each in many] == ["▂", "▄", "▇"]
+    assert [bars("cpu_percent", each) for each in many] == ["▂", "▇", "▄"]
+    assert [bars("launches_per_second", each) for each in many[:2]] == ["▂▇", "▂"]
+    trends.take(10.0, many[:1])
+    assert trends.memory(many[0].key, 1) == "▇", "the size of the devices is not known"
 
 
 @pytest.mark.parametrize(("width", "shown"), [(120, False), (160, True), (200, True)])
