@@ -664,6 +664,8 @@ def _of_ending(server: Server) -> Problem:
     waits = f"waits for {' and '.join(ahead)}, and then ends" if ahead else "is to end, and has no client that is known"
     at = f" at {moment_text(server.ending_since)}" if server.ending_since is not None else ""
     text = f"Server {server.pid} {waits}: its log says that it was told to end{at}."
+    if ahead:
+        text += " New clients of its user still get in, and it waits for them too."
     return problem("info", "server_ending", f"server {server.pid}", text)
 
 

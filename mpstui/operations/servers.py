@@ -134,6 +134,7 @@ class ShutdownServer(Operation):
             warnings = ("their processes live on, and each CUDA call of theirs gives an error",)
         else:
             facts.append(("ends", f"when {clients} {'has' if number == 1 else 'have'} ended; none is touched"))
+            warnings = ("new clients of its user still get in meanwhile, and it waits for them too",)
         facts.append(("then", _afterwards(daemon, server)))
         lines = [client_line(client) for client in server.clients]
         if server.clients_elsewhere:
@@ -208,7 +209,7 @@ def _ended(request: Request) -> Result:
 def _waiting(request: Request, clients: int) -> Result:
     """It was told to end, and has these left."""
     text = f"server {request.server_pid} was told to end, and waits for {plural(clients, 'client')}"
-    detail = "it ends when they have ended; by force it ends now, and their GPU work is lost"
+    detail = "it ends when they have ended, and those that still come; by force it ends now, and their GPU work is lost"
     return Result(request, ExitStatus.REFUSED_BY_DAEMON, text, (detail,), waits=True)
 
 

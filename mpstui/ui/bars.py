@@ -68,18 +68,26 @@ class Header(LineWidget):
             facts = [(*host, (f"{driver} · {version}", "dim")), (*host, (f"  {version}", "dim"))]
             word, style = _health(daemon, snapshot.past)
             clients = sum(len(server.clients) for server in daemon.servers)
+            errors = _errors(snapshot) if word.endswith(" ok") else ()
             known = not daemon.explained and daemon.servers_known
-            counts = f" · {plural(len(daemon.servers), 'server')} · {plural(clients, 'client')}"
+            ending = sum(server.ending for server in daemon.servers)
+            told = f", {ending} ending" if 0 < ending < len(daemon.servers) else " ending" if ending else ""
+            counts = f" · {plural(len(daemon.servers), 'server')}{told} · {plural(clients, 'client')}"
             if daemon.pending:
                 counts += f" · {len(daemon.pending)} {'waits' if len(daemon.pending) == 1 else 'wait'}"
             right = {
                 "directory": ((f"  {_shorten(path_text(daemon.pipe_dir), max(12, width // 4))}", "label"),),
-                "health": ((f" {word}", style),),
-                "errors": _errors(snapshot) if word.endswith(" ok") else (),
+                "health": ((f" {_daemon_alone(word) if errors else word}", style),),
+                "errors": errors,
                 "counts": ((counts if known else "", "text"),),
                 **right,
             }
         return [_arrange(left, [*facts, host, ()], right, width)]
+
+
+def _daemon_alone(word: str) -> str:
+    """``● daemon ok``: beside errors ``ok`` says of whom it is said."""
+    return word.replace(" ok", " daemon ok")
 
 
 def _errors(snapshot: Snapshot) -> Line:

@@ -65,18 +65,18 @@ async def test_the_arrows_change_what_is_chosen_only_where_the_focus_and_its_mar
         assert host.focused is host.screen.query_one("#cancel")
         assert "↑↓ scroll lists" in text_of(host)
         assert not host.screen.request().force, "arrows scroll; they do not choose the harmful end"
-        await pilot.press("shift+tab")
+        await pilot.press("tab", "tab")
         assert "▸ Hit" in text_of(host) or "▸ Waits for: 14" in text_of(host), "a list in focus is marked"
         assert "Enter" not in text_of(host).splitlines()[-1], "which does nothing there"
         await pilot.press("down")
         assert not host.screen.request().force
-        await pilot.press("shift+tab")
-        assert host.focused is host.screen.query_one("#force")
-        assert "▸● waited for" in text_of(host)
+        await pilot.press("shift+tab", "shift+tab", "shift+tab")
+        assert host.focused is host.screen.query_one("#force"), "a list is in nobody's way between field and buttons"
+        assert "▸● wait for them" in text_of(host)
         assert "↑↓ choose" in text_of(host)
         await pilot.press("down")
         assert host.screen.request().force
-        assert "▸● not waited for" in text_of(host)
+        assert "▸● by force" in text_of(host)
         await pilot.press("tab", "tab", "up")
         assert host.screen.request().force, "nor back"
 

@@ -531,10 +531,21 @@ def test_a_header_that_is_ok_counts_the_errors_that_are_in_problems(width: int) 
     """All contexts were in use: ✕ among the problems, and ● ok above them."""
     snapshot = one_daemon()
     bad = Problem("error", "contexts", "", "GPU 0: 48 of 48 contexts are in use", "")
-    for problems, said in (((), ""), ((bad,), "● ok ✕ 1 error"), ((bad, bad), "● ok ✕ 2 errors")):
+    for problems, said in (((), ""), ((bad,), "● daemon ok ✕ 1 error"), ((bad, bad), "● daemon ok ✕ 2 errors")):
         header = Header(read_only=False)
         header._snapshot, header._daemon = replace(snapshot, problems=problems), snapshot.daemons[0]
         (line,) = header.lines(width, 1)
         text = "".join(part for part, _ in line)
         assert said in text
         assert ("✕" in text) is bool(said)
+
+
+def test_a_header_says_that_a_server_is_told_to_end() -> None:
+    """``● ok · 1 server`` above one that lets nobody of another user in: no word of it but in its row."""
+    snapshot = one_daemon()
+    found = snapshot.daemons[0]
+    header = Header(read_only=False)
+    for count, said in ((1, "· 1 server ending ·"), (2, "· 2 servers, 1 ending ·")):
+        servers = (replace(found.servers[0], ending=True), *([found.servers[0]] * (count - 1)))
+        header._snapshot, header._daemon = snapshot, replace(found, servers=servers)
+        assert said in "".join(part for part, _ in header.lines(160, 1)[0])

@@ -17,6 +17,7 @@ from textual.content import Content
 from textual.css.query import NoMatches
 from textual.renderables.background_screen import BackgroundScreen
 from textual.screen import ModalScreen
+from textual.widget import Widget
 from textual.widgets import Button, Input
 
 from mpstui.core.model import Snapshot
@@ -97,6 +98,11 @@ class Dialog(StyledScreen, ModalScreen[None]):
         self.snapshot = snapshot
         self._hint = ""
         self.keys = KeyBar()
+
+    @property
+    def focus_chain(self) -> list[Widget]:
+        """Fields and buttons first: a list that is only looked at is in nobody's way between them."""
+        return sorted(super().focus_chain, key=lambda each: isinstance(each, Listing))
 
     def render(self) -> RenderableType:
         made = super().render()

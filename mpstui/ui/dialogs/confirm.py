@@ -37,8 +37,8 @@ from mpstui.ui.form import TypedLine
 _HINT = "↑↓ scroll lists · Enter marked button · Tab move · Esc cancel"
 _TYPE_HINT = "↑↓ scroll lists · Tab to the field, then type · Enter marked button · Esc cancel"
 _FORCE = (
-    Choice("", "waited for", "it ends when its clients have ended"),
-    Choice("force", "not waited for", "it ends now, and their GPU work with it"),
+    Choice("", "wait for them", "it ends when its clients have ended"),
+    Choice("force", "by force", "it ends now, and their GPU work with it"),
 )
 _OTHERS = 4
 """Groups of clients beside those meant, at most (``Preview.others``)."""
