@@ -252,7 +252,7 @@ def test_what_a_client_had_is_kept_by_tens_of_seconds_and_not_for_ever() -> None
     assert trends.memory(one.key, 3) == "▃▃▃", "200 MiB, of which a full bar is a GiB at least"
     trends.take(1e6, (one,), 80 << 30)
     assert trends.memory(one.key, 1) == "▂", "of the largest device"
-    assert (len(trends._of), len(trends._drawn)) == (1, 2), "who has ended is forgotten"
+    assert (len(trends._of), len(trends._drawn)) == (1, 1), "who has ended is forgotten"
     assert sparkline([None, 0.0, 50.0, 100.0, 1.0], 9, 100.0) == " ▁▄▇▂"
     assert sparkline([25.0], 9, 100.0) == "▃"
     assert sparkline([None, 0.0], 9, 100.0) == " ▁", "known to be nothing"
