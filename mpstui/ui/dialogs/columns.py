@@ -64,6 +64,8 @@ class ColumnList(Panel[ColumnChoice]):
         super().__init__(id="columns")
         self._take, self._order, self._fit_now = take, order, fit
         self.sort = sort
+        self._before: dict[str, ColumnChoice] = {}
+        """What those were that Space has changed, for the Space that takes it back."""
         self.rows = self._wishes(shown)
         self._cursor = self.rows[0].field.id
 
@@ -87,11 +89,11 @@ class ColumnList(Panel[ColumnChoice]):
         name, reverse = self.sort
         falling = row.field.column is not None and row.field.column.falling
         mark = (" ▼" if falling is not reverse else " ▲") if name == row.field.id else ""
-        cells = "" if not row.shown else str(row.width or "")
         about, room = row.field.brief, self._fit_now().get(row.field.id)
+        cells = "" if not row.shown else str(row.width or room or "")
         here = row.shown and (row.asked is True or room is not None)
         if row.shown and not here:
-            about, warned = f"not at this size; {about}", False
+            about, warned = f"only on a wider screen, Space: here too; {about}", False
         elif warned := row.shown and room is None:
             about = "no room: hide or narrow another"
         elif room is not None and row.width and row.width != room:
@@ -100,7 +102,7 @@ class ColumnList(Panel[ColumnChoice]):
         style = "text" if here else "dim"
         return [
             (
-                (" [x]" if here else " [-]" if row.shown else " [ ]", "key" if here else "dim"),
+                (" [x]" if here else " [·]" if row.shown else " [ ]", "key" if here else "dim"),
                 (f" {fit(f'{row.field.heading()}{mark}', 20)}{cells:>6}  ", style),
                 (about, "warn" if warned else "dim"),
             )
@@ -114,20 +116,31 @@ class ColumnList(Panel[ColumnChoice]):
         self.repaint()  # which of them there is room for is known now
 
     def action_switch(self) -> None:
+        """At its place, and the same key takes it back."""
         rows, at = list(self.rows), self.cursor_index
-        row, there = rows.pop(at), self._fit_now()
+        row, there = rows[at], self._fit_now()
+        before = self._before.pop(row.field.id, None)
         if row.shown and (row.asked or row.field.id in there):
             if not there.keys() - {row.field.id}:
                 self.app.notify("one column stays", title="Columns", severity="warning")
                 return
-            shown = [wish for wish in rows if wish.shown]
-            self._changed([*shown, row._replace(asked=False, width=0), *(wish for wish in rows if not wish.shown)])
-            self.move_to(at)  # the next key is for the next column, not for one of those that are hidden
+            hidden = before if before is not None and before.shown else row._replace(asked=False, width=0)
+            self._before[row.field.id] = row
+            self._changed([*rows[:at], hidden, *rows[at + 1 :]])
+            return
+        if before is not None:
+            self._changed([*rows[:at], before, *rows[at + 1 :]])
             return
         if not row.shown:
-            at = place_of(row.field, [wish.field for wish in rows if wish.shown])
+            del rows[at]
+            places = [n for n, wish in enumerate(rows) if wish.shown]
+            after = place_of(row.field, [rows[n].field for n in places])
+            at = places[after] if after < len(places) else places[-1] + 1
+            rows.insert(at, row)
+        else:
+            self._before[row.field.id] = row
         usual = not row.shown and row.field.id in _USUAL
-        self._changed([*rows[:at], row._replace(asked=None if usual else True, width=0), *rows[at:]])
+        self._changed([*rows[:at], row._replace(asked=None if usual else True, width=0), *rows[at + 1 :]])
         if usual and row.field.id not in self._fit_now():  # it has no room of its own here
             self._changed([w._replace(asked=True) if w.field.id == row.field.id else w for w in self.rows])
 
@@ -136,10 +149,11 @@ class ColumnList(Panel[ColumnChoice]):
 
     def action_shift(self, step: int) -> None:
         rows, at = list(self.rows), self.cursor_index
-        to = at + step
-        if not rows[at].shown or not 0 <= to < sum(wish.shown for wish in rows):
+        beside = range(at + 1, len(rows)) if step > 0 else range(at - 1, -1, -1)
+        to = next((n for n in beside if rows[n].shown), None)
+        if not rows[at].shown or to is None:
             return
-        rows[at], rows[to] = rows[to], rows[at]
+        rows.insert(to, rows.pop(at))
         self._changed(rows)
 
     def action_widen(self, step: int) -> None:
@@ -162,6 +176,7 @@ class ColumnList(Panel[ColumnChoice]):
 
     def action_usual(self) -> None:
         self._take([])
+        self._before.clear()
         self.set_rows(self._wishes(()), context=self.sort)
 
 
@@ -178,7 +193,7 @@ class ColumnsDialog(Dialog):
     def compose(self) -> ComposeResult:
         yield self.frame(
             "Columns of the clients",
-            "Space show/hide · <> move · +- width · s sort · 0 usual · Esc close",
+            "Space show/hide · <> move · +- width · s sort · 0 reset · Esc close",
             self.panel,
         )
 
