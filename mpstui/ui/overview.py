@@ -43,7 +43,7 @@ from mpstui.ui.lines import Ground, LineWidget, fit
 from mpstui.ui.panel import Panel
 from mpstui.ui.panels import ClientsPanel, DevicesPanel, EventsPanel, LimitsPanel, ServersPanel
 from mpstui.ui.past import WithPast
-from mpstui.ui.plots import BLOCKS
+from mpstui.ui.plots import BLOCKS, USUAL
 from mpstui.ui.stale_target import StaleTarget
 from mpstui.ui.trouble.overview import WithTrouble
 from mpstui.ui.typeahead import opens
@@ -56,6 +56,8 @@ if TYPE_CHECKING:
 PANELS = ("devices", "limits", "servers", "clients", "events")
 _RIGHT = ("limits", "servers")
 """Beside the devices, where there is room."""
+_SORTED: Final = ("pid", False)
+"""How the clients are sorted where nothing was chosen."""
 _DRAWN: Final = str.maketrans(dict.fromkeys("━╾─┄" + BLOCKS, " "))
 """What meters and plots are drawn with."""
 _BY = ("user", "gpu", "server", "pod", "job", "unit", "container")
@@ -717,6 +719,9 @@ class Overview(WithPast, WithTrouble, Ground):
                 f"{printable(text[:_FILTER])}: others are hidden. Esc shows all", title="Filter, as you left it",
                 markup=False,
             )  # fmt: skip
+        elif self._as_left:
+            colon = shown_key(self._keymap, "palette", ":")
+            self.app.notify(f"{colon}reset view shows the usual one", title="The view is as you left it", markup=False)
 
     def _remember(self) -> None:
         self._host.remember("panels", dict(self._shown))
@@ -793,6 +798,7 @@ class Overview(WithPast, WithTrouble, Ground):
             "user": [("everybody", "all clients"), *users],
             "filter": (),
             "find": (),
+            "reset": [("view", "the usual panels, columns, order and history; no groups, filter or pinned clients")],
             "time": (),
             "save": (),
         }
@@ -815,6 +821,8 @@ class Overview(WithPast, WithTrouble, Ground):
             self._keep_filter()
         elif name == "find":
             clients.find(word)
+        elif name == "reset":
+            self._reset_view()
         elif name == "time":
             self._host.travel("jump", word)
         elif name == "save":
@@ -822,6 +830,28 @@ class Overview(WithPast, WithTrouble, Ground):
         if name not in {"save", "time"}:
             self._to_clients()
         self._show_keys()
+
+    def _reset_view(self) -> None:
+        """As it is where nothing was chosen, and remembered so."""
+        clients = self.clients
+        self._shown, self._zoomed, self._left = {}, False, None
+        self._remember()
+        self._take_columns(())
+        clients.pinned = frozenset()
+        clients.group(None)
+        clients.sort_by(*_SORTED)
+        clients.find("")
+        clients.set_filter("")
+        self._keep_filter()
+        self.devices.set_window(USUAL)
+        self._host.remember("window", USUAL)
+        self.apply(self._snapshot, self._paused)
+
+    @property
+    def _as_left(self) -> bool:
+        """Whether the view is another one than the usual one."""
+        clients = self.clients
+        return bool(self._shown or self._zoomed or clients.chosen_columns or clients.by or clients.sort != _SORTED)
 
     def _to_clients(self) -> None:
         """What was just chosen is seen there, and the next keys are for it."""

@@ -330,6 +330,30 @@ class Memory(dict):
     put = dict.__setitem__
 
 
+async def test_a_view_that_was_left_is_told_at_the_start_and_reset_brings_the_usual_one_back() -> None:
+    memory = Memory()
+    told: dict[str, list[str]] = {}
+    usual = ""
+    for start in ("first", "changed", "reset"):
+        app = make_app(one_daemon(), memory=memory)
+        async with app.run_test(size=(80, 24)) as pilot:
+            await pilot.pause()
+            told[start] = [each.title for each in app._notifications]
+            usual = text_of(app) if start == "first" else usual
+            if start == "first":
+                await pilot.press("2", "f2", "space", "escape", "4", "i", "s", "z")
+            elif start == "changed":
+                assert text_of(app) != usual
+                app.overview.show_view("reset", "view")
+                await pilot.pause()
+                clients = app.overview.clients
+                assert (clients.sort, clients.pinned, clients.chosen_columns) == (("pid", False), frozenset(), ())
+            if start != "first":
+                app.clear_notifications()
+                await until(pilot, lambda app=app, top=usual.splitlines()[:10]: text_of(app).splitlines()[:10] == top)
+    assert told == {"first": [], "changed": ["The view is as you left it"], "reset": []}
+
+
 async def test_the_layout_is_there_again_at_the_next_start() -> None:
     memory = Memory()
     for start in range(2):

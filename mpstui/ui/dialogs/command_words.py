@@ -71,6 +71,7 @@ VIEWS: Final = {
     "filter": "show only the clients that match: filter gpu:0 !user:bob",
     "find": "go to the next client that matches: find train",
     "time": "show the past at this time: time 02:10, time 10m for 10 minutes ago, in a recording before its end",
+    "reset": "show the usual view again: reset view",
     "save": "write what is kept of the past, the last hour at most, into a new file, for mpstui replay",
 }
 """The commands that change what is shown, and nothing on the node."""
