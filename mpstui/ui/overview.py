@@ -17,7 +17,7 @@ from textual.widget import Widget
 
 from mpstui.config import CommandSpec
 from mpstui.core.cells import client_line, no_daemon, with_indices
-from mpstui.core.model import Daemon, Device, Problem, ProcessKey, Server, Snapshot
+from mpstui.core.model import Daemon, Device, Event, Problem, ProcessKey, Server, Snapshot
 from mpstui.core.text import UNKNOWN, Line, Span, path_text, plural, printable
 from mpstui.fields import CLIENT, Group, Limit, Shown, groups_of, possible_columns, wished
 from mpstui.operations.operation import Operation
@@ -567,6 +567,9 @@ class Overview(WithPast, WithTrouble, Ground):
             server = on_it[0] if len(on_it) == 1 else None
         elif isinstance(focused, ClientsPanel) and (pid := focused.cursor_server) is not None:
             server = daemon.find_server(pid)
+        elif not isinstance(row, Limit):  # the default, which reaches no running server, is for who points at it
+            of_event = daemon.find_server(row.server_pid) if isinstance(row, Event) and row.server_pid else None
+            server = of_event or (daemon.servers[0] if len(daemon.servers) == 1 else None)
         clients = rescue_targets(action.id, daemon) if action.finds_clients else self.clients.targets()
         self._host.open_action(action, daemon.pipe_dir, snapshot, clients, server, device)
 

@@ -438,6 +438,10 @@ async def test_actions_are_for_the_row_that_the_user_is_in() -> None:
         await press(pilot, "escape")
         await press(pilot, "1", "j", "m")
         assert app.screen._start["device"] == one_daemon().devices[1].uuid
+        await press(pilot, "escape", "5", "l")
+        assert app.screen._start["scope"] == server().key, "of an event, and where there is one server alone, that one"
+        await press(pilot, "escape", "2", "g", "l")
+        assert app.screen._start["scope"] is None, "the default, which reaches no running server, is pointed at"
 
 
 async def test_a_daemon_that_is_not_well_takes_no_action() -> None:

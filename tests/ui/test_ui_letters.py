@@ -60,6 +60,7 @@ def test_the_key_that_a_screen_says_is_the_one_that_it_has() -> None:
     names = {
         "slash": "/",
         "question_mark": "?",
+        "colon": ":",
         "escape": "Esc",
         "enter": "Enter",
         "space": "Space",
