@@ -18,6 +18,7 @@ from mpstui.operations.types import Request
 from mpstui.ui.app import MpsTuiApp
 from mpstui.ui.dialogs import ChangeForm, DetailsScreen, HarmConfirm, HelpScreen
 from mpstui.ui.dialogs.commands import Palette
+from mpstui.ui.dialogs.widgets import DetailRow, Heading
 from mpstui.ui.overview import Overview
 
 from .fakes import ON_OVERVIEW
@@ -786,9 +787,16 @@ async def test_at_eighty_columns_the_foot_has_the_keys_of_the_panel_and_help_beg
         await press(pilot, "4")
         foot = text_of(app).splitlines()[-1].split()
         await press(pilot, "question_mark")
-        first = [line.split()[1] for line in text_of(app).splitlines() if line.startswith("│  ") and line.split()[1:]]
-        assert not set(foot) & set(first[1:13])
-        assert {"U", "m", "o", "p", "F5", "F6"} <= set(foot) | set(first[1:17]), first
+        rows = list(app.screen._rows(app.overview, app.runner.actions))
+        end = rows.index(DetailRow())
+        first = {key for row in rows[1:end] for key in row.label.split()}
+        assert not set(foot) & first
+        assert {"U", "m", "o", "p", "F5", "F6"} <= set(foot) | first, first
+        keys = [row.label for row in rows[: rows.index(Heading("Marks"))] if isinstance(row, DetailRow) and row.label]
+        assert len(keys) == len(set(keys)), "each once"
+        assert "Memory: Set the pinned" in next(row.value for row in rows[1:end] if row.label == "m"), (
+            "with its sentence"
+        )
 
 
 async def test_what_is_told_takes_a_line_of_the_events_and_none_of_the_keys_or_clients() -> None:

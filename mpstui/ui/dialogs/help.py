@@ -227,16 +227,21 @@ class HelpScreen(Reader):
         if isinstance(below, Dialog):
             here = [DetailRow(hint.key, hint.text, label_style=KEY) for hint in below.keys.hints if hint.key != "?"]
             sections.append(("Here", here))
-        else:
-            bar = below.query(KeyBar)
-            unseen = bar.first().unseen if bar else ()
-            rows = [DetailRow(hint.key, hint.text, label_style=KEY) for hint in unseen]
-            sections.append(("More keys: the line at the foot has no room for them", rows))
         if getattr(below, "OFFERS_ACTIONS", True) and not types:
             named = [(keys.get(ACTION_PREFIX + a.id, a.key or "^p"), f"{a.title}: {a.help}") for a in actions]
             sections.append(("Actions", [DetailRow(key, text, label_style=KEY) for key, text in named]))
-        for title, wanted in (("Typing" if types else "Rows and panels", True), ("Program", False)):
+        for title, wanted in (("Typing" if types else "Rows and panels", True), ("Screens and views", False)):
             sections.append((title, self._keys([b for b in active.values() if _about_rows(b) is wanted], actions)))
+        if not isinstance(below, Dialog):
+            bar = below.query(KeyBar)
+            said = {key: row for _, rows in sections for row in rows for key in row.label.split()}
+            rows = [
+                said.get(hint.key.split()[0], DetailRow(hint.key, hint.text, label_style=KEY))
+                for hint in (bar.first().unseen if bar else ())
+            ]
+            unseen = list(dict.fromkeys(rows))
+            sections = [(title, [row for row in rows if row not in unseen]) for title, rows in sections]
+            sections.insert(0, ("More keys: the line at the foot has no room for them", unseen))
         for number, (title, rows) in enumerate(section for section in sections if section[1]):
             if number:
                 yield DetailRow()
