@@ -54,7 +54,7 @@ class Header(LineWidget):
             badges += [(" ", "text"), (" READ-ONLY ", "badge")]
         if self._paused is not None:
             since = time.strftime("%H:%M:%S", time.localtime(self._paused))
-            badges += [(" ", "text"), (f" PAUSED {since} ", "badge")]
+            badges += [(" ", "text"), (f" FROZEN {since} ", "badge")]
         left: Line = ((" mpstui", "brand"), *badges)
         if snapshot is None:
             return [(*left, ("  looking for daemons …", "dim"))]

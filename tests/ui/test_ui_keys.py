@@ -200,11 +200,11 @@ async def test_pause_keeps_the_screen_and_goes_on_with_the_newest() -> None:
     app = make_app(with_clients(client(1)))
     async with app.run_test(size=SIZE) as pilot:
         await press(pilot, "F")
-        assert "PAUSED 12:04:31" in text_of(app)
+        assert "FROZEN 12:04:31" in text_of(app)
         await push(pilot, with_clients(client(1), client(2)))
         assert len(pids(app)) == 1
         await press(pilot, "F")
-        assert "PAUSED" not in text_of(app)
+        assert "FROZEN" not in text_of(app)
         assert len(pids(app)) == 2
 
 

@@ -179,7 +179,7 @@ async def test_it_follows_until_the_user_moves_up_and_counts_what_is_new() -> No
         await push(pilot, with_events(new[0]))
         assert app.screen.timeline.cursor_row.pid == 5000
         await pilot.press("k")
-        assert "‖ paused" in text_of(app)
+        assert "‖ frozen" in text_of(app)
         mine = app.screen.timeline.cursor_row
         await push(pilot, with_events(*new[:2]))
         await push(pilot, with_events(*new))

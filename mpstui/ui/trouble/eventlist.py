@@ -117,7 +117,7 @@ class EventList(EventsPanel):
             return (("● following", "good"),)
         if self._unseen:
             return ((f"↓ {self._unseen} new · F to follow", "warn"),)
-        return (("‖ paused · F to follow", "dim"),)
+        return (("‖ frozen · F to follow", "dim"),)
 
     def row_lines(self, row: Event, width: int) -> list[Line]:
         plain = self.plain(row)
