@@ -111,8 +111,8 @@ KINDS: Final[Mapping[str, Mapping[Severity, Words]]] = {
     },
     "server_ending": {
         "info": Words(
-            "A server was told to end, as its log says, and waits for its clients. New ones of its user still get in, "
-            "and it waits for them too.",
+            "A server was told to end, as its log says, and waits for its clients. It still takes new ones, and waits "
+            "for them too.",
             "It ends when its last client has ended: wait, or ask their owners.",
         )
     },

@@ -665,7 +665,7 @@ def _of_ending(server: Server) -> Problem:
     at = f" at {moment_text(server.ending_since)}" if server.ending_since is not None else ""
     text = f"Server {server.pid} {waits}: its log says that it was told to end{at}."
     if ahead:
-        text += " New clients of its user still get in, and it waits for them too."
+        text += " It still takes new clients, and waits for them too."
     return problem("info", "server_ending", f"server {server.pid}", text)
 
 

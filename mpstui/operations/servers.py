@@ -134,7 +134,7 @@ class ShutdownServer(Operation):
             warnings = ("their processes live on, and each CUDA call of theirs gives an error",)
         else:
             facts.append(("ends", f"when {clients} {'has' if number == 1 else 'have'} ended; none is touched"))
-            warnings = ("new clients of its user still get in meanwhile, and it waits for them too",)
+            warnings = ("it still takes new clients meanwhile, and waits for them too",)
         facts.append(("then", _afterwards(daemon, server)))
         lines = [client_line(client) for client in server.clients]
         if server.clients_elsewhere:

@@ -228,7 +228,7 @@ def test_a_server_that_was_told_to_end_says_so_until_it_is_gone():
     assert (told.severity, told.subject) == ("info", "server 1402")
     assert told.text.startswith("Server 1402 waits for client 2843 (")
     assert "its log says that it was told to end at 2026-11-20 21:31:01" in told.text
-    assert "New clients of its user still get in" in told.text
+    assert "It still takes new clients" in told.text
     snapshot, daemon = shot(fold("21:31:15.000", **USERS), "21:31:15.000")
     assert (daemon.servers[0].ending, pids(daemon.clients()) >= {2990}) == (True, True)
     snapshot, daemon = shot(fold("21:31:18.100", **USERS), "21:31:18.100")
