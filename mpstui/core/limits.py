@@ -13,6 +13,7 @@ from mpstui.core.model import (
     MEMORY_VARIABLE,
     PERCENTAGE_VARIABLE,
     PRIORITY_VARIABLE,
+    Daemon,
     OldLimit,
 )
 from mpstui.core.text import device_keys, lower_sizes, taken_limit
@@ -181,6 +182,17 @@ def own_priority(text: str | None) -> int | None:
     1."""
     found = _WHOLE.match((text or "")[:4096])
     return int(found[1]) if found is not None and len(found[1]) < _DIGITS and int(found[1]) in {0, 1} else None
+
+
+def may_be_taken(daemon: Daemon, name: str) -> bool:
+    """Whether the daemon may have read a percentage or a priority in this variable of its own where nothing is read
+    here: its default, where it was asked for, is not MPS's own."""
+    text = (daemon.environment or {}).get(name)
+    if name == PERCENTAGE_VARIABLE and text:
+        return own_percentage(text) is None and daemon.default_active_thread_percentage not in {None, 100.0}
+    if name == PRIORITY_VARIABLE and text:
+        return own_priority(text) is None and daemon.default_client_priority not in {None, 0}
+    return False
 
 
 def own_memory(text: str | None, numbers: Mapping[str, str], ordinals: Mapping[str, str]) -> dict[str, int] | None:

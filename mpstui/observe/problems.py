@@ -15,7 +15,7 @@ from mpstui.core.activity import FULLY_WATCHED
 from mpstui.core.blast import bridges
 from mpstui.core.cells import KEEP_OLD, KEEPS_OLD
 from mpstui.core.faults import caveat_text, not_said
-from mpstui.core.limits import in_doubt, inherited_memory, own_percentage, own_priority
+from mpstui.core.limits import in_doubt, inherited_memory, may_be_taken, own_percentage, own_priority
 from mpstui.core.model import (
     MEMORY_VARIABLE,
     PERCENTAGE_VARIABLE,
@@ -544,9 +544,11 @@ def _of_environment(daemon: Daemon) -> Iterable[Problem]:
     """Variables of the daemon that do not do what they were meant to."""
     wrong = []
     environment = daemon.environment or {}
-    if (text := environment.get(PERCENTAGE_VARIABLE)) and own_percentage(text) is None:
+    text = None if may_be_taken(daemon, PERCENTAGE_VARIABLE) else environment.get(PERCENTAGE_VARIABLE)
+    if text and own_percentage(text) is None:
         wrong.append(f"{PERCENTAGE_VARIABLE}={printable(text, 60)}: a number above 0 and at most 100 is needed")
-    if (text := environment.get(PRIORITY_VARIABLE)) and own_priority(text) is None:
+    text = None if may_be_taken(daemon, PRIORITY_VARIABLE) else environment.get(PRIORITY_VARIABLE)
+    if text and own_priority(text) is None:
         wrong.append(f"{PRIORITY_VARIABLE}={printable(text, 60)}: 0 or 1 is needed")
     if (text := environment.get(MEMORY_VARIABLE)) and inherited_memory(environment, daemon.ordinals) == {}:
         reason = "an entry is for no device of the daemon, which drops the others, or has no size"

@@ -7,7 +7,14 @@ from typing import Literal
 
 from mpstui.core.cells import each_sm_text, share_text, sm_count_text
 from mpstui.core.late import dataclass
-from mpstui.core.limits import in_doubt, own_memory, own_numbers, own_percentage, own_priority
+from mpstui.core.limits import (
+    in_doubt,
+    may_be_taken,
+    own_memory,
+    own_numbers,
+    own_percentage,
+    own_priority,
+)
 from mpstui.core.model import (
     DEVICES_VARIABLE,
     MEMORY_VARIABLE,
@@ -259,6 +266,8 @@ def _of_daemon(daemon: Daemon, name: str, words: Callable[[str], str]) -> tuple[
     label = f"the daemon's environment ({name})"
     if daemon.environment is None:
         return (Link(label, UNKNOWN),)
+    if may_be_taken(daemon, name):
+        return (Link(label, printable(daemon.environment[name], 60)),)
     return (Link(label, words(daemon.environment[name])),) if name in daemon.environment else ()
 
 
@@ -272,7 +281,7 @@ def _named(daemon: Daemon, ordinal: str, words: Callable[[str], str]) -> Callabl
 
 def _initial(daemon: Daemon, name: str, words: Callable[[str], str], otherwise: str) -> str | None:
     """The default with which the daemon began: its environment's, where that is a value, else MPS's own."""
-    if daemon.environment is None:
+    if daemon.environment is None or may_be_taken(daemon, name):
         return None
     found = words(daemon.environment.get(name, ""))
     return otherwise if found == UNKNOWN else found

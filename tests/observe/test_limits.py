@@ -233,6 +233,21 @@ def test_a_memory_limit_of_the_daemons_environment_is_told_beside_a_default_of_n
 
 
 @pytest.mark.parametrize(
+    ("text", "default", "said"), [("abc", 100.0, True), ("abc", None, True), ("abc", 7.0, False), ("30", 100.0, False)]
+)
+def test_a_default_in_force_is_not_said_to_be_set_by_nothing(text: str, default: float | None, said: bool) -> None:
+    """A daemon may read its variable otherwise than mpstui does: what it answers goes before."""
+    known = Daemon(Path("/d"), environment={PERCENTAGE_VARIABLE: text}, default_active_thread_percentage=default)
+    assert said == any(each.code == "daemon_environment" for each in find_problems([known], [], None))
+
+
+@pytest.mark.parametrize(("default", "said"), [(0, True), (None, True), (1, False)])
+def test_nor_is_a_default_priority(default: int | None, said: bool) -> None:
+    known = Daemon(Path("/d"), environment={PRIORITY_VARIABLE: "x"}, default_client_priority=default)
+    assert said == any(each.code == "daemon_environment" for each in find_problems([known], [], None))
+
+
+@pytest.mark.parametrize(
     ("set_", "own", "size", "source"),
     [({"d0": 4 * GIB}, None, 4, "server"), ({}, "0=1G", 1, "client"), ({"d0": 2 * GIB}, "0=3G", 2, "server")],
 )

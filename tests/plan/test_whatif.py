@@ -180,6 +180,22 @@ def test_the_daemons_own_environment_comes_first() -> None:
     assert {values(chain)[0] for chain in limit_chains(one, closed, (), {})} == {"—"}
 
 
+def test_what_a_daemon_may_have_taken_of_its_environment_is_not_said_to_be_left() -> None:
+    """Its default is another one than MPS's own, and the variable is not read as the daemon may read it."""
+    one = client(643, GPU)
+    own = {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "half", "CUDA_MPS_CLIENT_PRIORITY": "low"}
+    daemon = replace(node(one).daemons[0], environment=own)
+    daemon = replace(
+        daemon,
+        servers=(replace(daemon.servers[0], start_time=10.0),),
+        default_active_thread_percentage=50.0,
+        default_client_priority=1,
+    )
+    found = {chain.limit: values(chain) for chain in limit_chains(one, daemon, (HISTORY[0], HISTORY[7]), {})}
+    assert found["active_thread_percentage"][:2] == ["half", "—"]
+    assert found["client_priority"][:2] == ["low", "—"]
+
+
 def test_a_memory_limit_goes_by_the_clients_own_number_of_the_device() -> None:
     """It sees GPU 1 as its device 0: the server's limit of device 0 is the one that binds it (fact 35)."""
     mine = client(9, OTHER_GPU, pinned_mem_limits={"1": 4 * GIB})
