@@ -872,7 +872,7 @@ class AsyncNode:
         except Unavailable as error:
             raise UnusableNode(str(error)) from None
         if self._opened is None:
-            self._opened = open_node(self._pipe_dirs)
+            self._opened = open_node(self.named)
         return self._opened
 
     def _make(self, reconcile: float = 60.0) -> watcher.NodeWatcher:

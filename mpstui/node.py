@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -29,8 +29,18 @@ class UnusableNode(Exception):
 def named_dirs(pipe_dirs: Sequence[Path], environment: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
     """The pipe directories that were asked for, by options or else by the environment."""
     if not pipe_dirs and (chosen := environment.get("CUDA_MPS_PIPE_DIRECTORY")):
-        return (Path(chosen).absolute(),)
-    return tuple(pipe_dirs)
+        pipe_dirs = (Path(chosen).absolute(),)
+    return tuple(_own_name(pipe_dir) for pipe_dir in pipe_dirs)
+
+
+def _own_name(pipe_dir: Path) -> Path:
+    """That of a simulated node which is reached by somebody else's link: by that its marker does not count, and it
+    would be shown as a real one."""
+    with suppress(OSError, ValueError):
+        real = Path(os.path.realpath(pipe_dir))
+        if real != pipe_dir and not is_simulated(pipe_dir) and is_simulated(real):
+            return real
+    return pipe_dir
 
 
 def open_node(

@@ -145,6 +145,20 @@ def test_the_daemon_of_whoever_left_a_marker_is_found(
     assert told["source"] == "real"
 
 
+@pytest.mark.parametrize("above", [False, True])
+def test_a_simulated_node_is_one_by_whatever_name_it_is_reached(
+    above: bool, stranger: Stranger, crowd: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A stranger's link leads to root's own demo, itself or on the way: it was shown as a daemon that is real."""
+    with SimNode.start(crowd / "own" / "mps", gpus=1) as node:
+        stranger.run("ln", "-s", node.pipe_dir.parent if above else node.pipe_dir, crowd / "link")
+        named = crowd / "link" / "mps" if above else crowd / "link"
+        assert cli.main(["status", "--json", "--pipe-dir", os.fspath(named)]) == 0
+        told = json.loads(capfd.readouterr().out)
+        assert (told["source"], [d["pipe_dir"] for d in told["daemons"]]) == ("simulated", [os.fspath(node.pipe_dir)])
+        assert cli.main(["set", "client-priority", "1", "--pipe-dir", os.fspath(named)]) == 0
+
+
 def test_what_the_marker_says_is_shown_as_its_owner_s_claim(stranger: Stranger, forged: Path, crowd: Path) -> None:
     (crowd / "plain").mkdir()
     sources, dirs = open_node((forged, crowd / "plain"))
