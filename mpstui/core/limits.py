@@ -220,9 +220,12 @@ def own_memory(text: str | None, numbers: Mapping[str, str], ordinals: Mapping[s
     return {ordinal: size for ordinal, size in found.items() if size}
 
 
-def inherited_memory(environment: Mapping[str, str] | None, ordinals: Mapping[str, str]) -> dict[str, int] | None:
+def inherited_memory(
+    environment: Mapping[str, str] | None, ordinals: Mapping[str, str], devices: int | None = None
+) -> dict[str, int] | None:
     """The memory limits that the daemon's own environment names, by ordinal; None where it may not be read, or it is
-    not known which devices are meant. They limit no client of driver 580 (fact 57)."""
+    not known which devices are meant. They limit no client of driver 580 (fact 57). ``devices``: how many the node has,
+    None where that is not known."""
     if environment is None:
         return None
     text = environment.get(MEMORY_VARIABLE, "")
@@ -231,6 +234,10 @@ def inherited_memory(environment: Mapping[str, str] | None, ordinals: Mapping[st
         own = [part.partition("=")[0].strip() for part in text.split(",") if part.strip()]
         if not all(number.isdecimal() for number in own):
             return None
+        if devices is not None:
+            own = [number for number in own if len(number) < _DIGITS and int(number) < devices]
+            if text and not own:
+                return {}
     return own_memory(text, {ordinal: ordinal for ordinal in own}, ordinals)
 
 

@@ -23,8 +23,9 @@ from mpstui.control.channel import ControlChannel
 from mpstui.control.commandline import patience, shown_program
 from mpstui.control.mps import MpsControl
 from mpstui.control.protocol import protocol_of
+from mpstui.core.model import MEMORY_VARIABLE, PERCENTAGE_VARIABLE, PRIORITY_VARIABLE
 from mpstui.core.requests import ExitStatus, Progress
-from mpstui.core.text import path_text, printable
+from mpstui.core.text import listed, path_text, printable
 from mpstui.core.trust import end_usurped, usurpation
 from mpstui.daemons.directories import DaemonError, check, check_length, prepare
 from mpstui.daemons.spec import DaemonSpec, Started
@@ -68,6 +69,12 @@ def environment_of(spec: DaemonSpec, inherited: Mapping[str, str]) -> dict[str, 
     return own
 
 
+def _not_taken(inherited: Mapping[str, str]) -> Iterator[str]:
+    """Limits of the caller's environment, which the control binary would take for the daemon's defaults."""
+    if names := [name for name in (PERCENTAGE_VARIABLE, MEMORY_VARIABLE, PRIORITY_VARIABLE) if inherited.get(name)]:
+        yield f"not taken of this environment: {listed(names)}; mpstui set or a profile sets limits"
+
+
 def place_of(pipe_dir: Path) -> Place:
     """What is in a pipe directory now."""
     return discover((pipe_dir,), env={})[0]
@@ -103,6 +110,7 @@ async def _start(spec: DaemonSpec, binary: tuple[str, ...], deadline: float, pro
     details = [note for directory in (spec.pipe_dir, spec.log_dir) for note in prepare(directory, mode)]
     if place.state == "stale":
         details.append("files of a daemon that is gone were taken over")
+    details += _not_taken(os.environ)
     log = spec.log_dir / "control.log"
     before = _length(log)
     argv = (program, *binary[1:], "-d", *options)

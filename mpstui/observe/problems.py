@@ -550,7 +550,8 @@ def _of_environment(daemon: Daemon) -> Iterable[Problem]:
     text = None if may_be_taken(daemon, PRIORITY_VARIABLE) else environment.get(PRIORITY_VARIABLE)
     if text and own_priority(text) is None:
         wrong.append(f"{PRIORITY_VARIABLE}={printable(text, 60)}: 0 or 1 is needed")
-    if (text := environment.get(MEMORY_VARIABLE)) and inherited_memory(environment, daemon.ordinals) == {}:
+    text, inherited = environment.get(MEMORY_VARIABLE), inherited_memory(environment, daemon.ordinals)
+    if text and inherited is not None and not daemon.inherited_mem_limits:
         reason = "an entry is for no device of the daemon, which drops the others, or has no size"
         wrong.append(f"{MEMORY_VARIABLE}={printable(text, 60)}: {reason}")
     elif text and daemon.inherited_mem_limits and not in_doubt(daemon.inherited_mem_limits, daemon.driver):

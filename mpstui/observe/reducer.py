@@ -751,6 +751,11 @@ class NodeState:
         place = self.watch(pipe_dir).place
         return counted((place.visible if place is not None else None) or "", [device.uuid for device in devices])
 
+    def _inherited(self, watched: Watched) -> dict[str, int] | None:
+        devices = self._sample.devices if self._sample is not None else ()
+        number = len(devices) if devices and not any(device.mig for device in devices) else None
+        return inherited_memory(watched.place.limits if watched.place else EMPTY, watched.state.ordinals, number)
+
     def _states(self) -> list[DaemonState]:
         return [watched.state for watched in self.watched.values()]
 
@@ -892,7 +897,7 @@ class NodeState:
             pending=pending_clients(state, known),
             start_failures=start_failures(state),
             environment=place.limits if place else EMPTY,
-            inherited_mem_limits=inherited_memory(place.limits if place else EMPTY, state.ordinals) or EMPTY,
+            inherited_mem_limits=self._inherited(watched) or EMPTY,
             lost=lost_clients(state, known, self._facts),
             watch=watched.how.watch,
             watch_detail=watched.how.detail,
@@ -916,7 +921,7 @@ class NodeState:
     ) -> Server:
         facts, state = known.get(server.pid), watched.state
         driver = self._sample.driver_version if self._sample is not None else None
-        doubt = in_doubt(inherited_memory(watched.place.limits if watched.place else EMPTY, state.ordinals), driver)
+        doubt = in_doubt(self._inherited(watched), driver)
         limits = server.limits
         given = (limits.percentage, tuple(limits.memory.items()), limits.memory_known)
         static = watched.place is not None and watched.place.static_partitioning

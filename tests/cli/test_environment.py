@@ -25,8 +25,8 @@ def start() -> Iterator[Callable[..., SimNode]]:
     """Starts a node with two devices and these limits in its daemon's environment."""
     nodes: list[SimNode] = []
 
-    def run(*texts: str) -> SimNode:
-        node = SimNode.start(Path(tempfile.mkdtemp(prefix="mpstui-env-")), daemon=False)
+    def run(*texts: str, driver: str | None = None) -> SimNode:
+        node = SimNode.start(Path(tempfile.mkdtemp(prefix="mpstui-env-")), daemon=False, driver=driver)
         nodes.append(node)
         node.start_daemon(env=dict(zip(NAMES, texts, strict=True)))
         return node
@@ -75,6 +75,15 @@ def test_what_is_no_value_is_ignored_and_said(start: Callable[..., SimNode], mps
         ["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "of"],
         ["CUDA_MPS_CLIENT_PRIORITY", "of"],
     ]
+
+
+def test_a_device_that_the_node_does_not_have_is_no_limit_of_an_old_driver_either(
+    start: Callable[..., SimNode], mpstui: Mpstui
+) -> None:
+    status = mpstui("status", "--json", "--pipe-dir", start("", "", "0=2G,7=3G", driver="550").pipe_dir).json
+    assert status["daemons"][0]["inherited_pinned_mem_limits"] == {}
+    (told,) = [problem for problem in status["problems"] if problem["code"] == "daemon_environment"]
+    assert "sets no limit with CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=2G,7=3G" in told["text"]
 
 
 def test_the_words_of_the_recording_are_those_of_the_simulated_daemon(start: Callable[..., SimNode]) -> None:

@@ -146,6 +146,19 @@ def test_the_environment_is_the_daemons_alone() -> None:
     assert "CUDA_VISIBLE_DEVICES" not in environment_of(replace(spec, devices=()), inherited)
 
 
+async def test_what_of_the_environment_a_daemon_does_not_get_is_said(
+    place: Path, audit: AuditLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control binary would take them as the daemon's defaults."""
+    monkeypatch.setenv("CUDA_MPS_CLIENT_PRIORITY", "1")
+    monkeypatch.setenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "30")
+    started = await start(spec_in(place), BINARY, audit)
+    assert [line for line in started.details if "environment" in line] == [
+        "not taken of this environment: CUDA_MPS_ACTIVE_THREAD_PERCENTAGE, CUDA_MPS_CLIENT_PRIORITY; "
+        "mpstui set or a profile sets limits"
+    ]
+
+
 async def test_the_daemon_gets_the_devices_by_uuid(place: Path, audit: AuditLog) -> None:
     started = await start(spec_in(place, devices=("GPU-abc",)), BINARY, audit)
     assert (read_environment(started.pid) or {})["CUDA_VISIBLE_DEVICES"] == "GPU-abc"

@@ -220,6 +220,12 @@ def test_of_a_driver_that_does_not_tell_its_devices_the_daemons_own_numbers_stan
     assert in_doubt(expected, "535.261.03")
 
 
+@pytest.mark.parametrize(("devices", "expected"), [(2, {}), (8, {"0": GIB, "7": GIB}), (None, {"0": GIB, "7": GIB})])
+def test_but_a_number_that_the_node_has_no_device_of_drops_the_others(devices: int | None, expected) -> None:
+    """As of a client's (fact 43); None: how many there are is not known."""
+    assert inherited_memory({MEMORY_VARIABLE: "0=1G,7=1G"}, {}, devices) == expected
+
+
 @pytest.mark.parametrize(
     ("driver", "severity", "word"),
     [("580.159.04", "warning", "it limits no client"), ("535.261.03", "info", "not known")],
