@@ -621,6 +621,15 @@ def read_private(path: Path) -> str:
         raise PrivateFileError(error_text(error)) from None
 
 
+def judge_own_file(path: Path, descriptor: int) -> None:
+    """Raises PrivateFileError where others than the user and root may have written the file that was opened, and
+    OSError."""
+    try:
+        judge_open(path, descriptor, {0, os.geteuid()})
+    except NotTrustedError as error:
+        raise PrivateFileError(str(error)) from None
+
+
 def _read_toml(path: Path, *, of_root: bool = False, shipped: bool = False) -> dict[str, Any]:
     """The data of a TOML file. Raises ``_BadFileError`` and ``_StrangersError`` in words, or ``FileNotFoundError``;
     never blocks on a FIFO.

@@ -683,6 +683,10 @@ class Daemon:
         """By name whose word alone it is what it says, for this user who looks; None where it counts for him."""
         return None if self.counts_for(euid) else self.whose(euid)
 
+    def who_answers(self, euid: int | None) -> str | None:
+        """As :meth:`claimant`; None too where nobody is there who may answer."""
+        return self.claimant(euid) if self.condition.cause != "not_asked" and self.speaker.listens else None
+
     def usurped(self, euid: int | None) -> bool:
         """Whether another user has put himself, or may have, in the place of this daemon of root's or of ``euid``'s
         (``trust.is_usurped``)."""

@@ -44,6 +44,8 @@ class Speaker(NamedTuple):
     reached: bool | None = None
     """Where not all of them are the daemon's own: whether it is the one that listens at the one that CUDA programs come
     to; None where that is not known."""
+    listens: bool = True
+    """Whether somebody may answer there: not where nobody listens at one of its sockets."""
 
     @property
     def without_times(self) -> Speaker:

@@ -387,7 +387,7 @@ def _where_it_looks(
     if places or not usurped:
         found.append(f"daemons run in: {places}" if places else f"{_NONE} runs on this node, as far as can be seen")
     for daemon in usurped:
-        whose = daemon.claimant(program.uid) if daemon.condition.cause != "not_asked" else None  # nobody has answered
+        whose = daemon.who_answers(program.uid)
         found.append(daemon.usurpation() + (f"; what answers is the word of {whose}" if whose is not None else ""))
     misspelt = [name for name in program.environment or () if not seen.set and meant(name) == _VARIABLE]
     if misspelt:

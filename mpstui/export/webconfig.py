@@ -21,6 +21,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any, Final
 
+from mpstui.config import PrivateFileError, judge_own_file
 from mpstui.core.late import dataclass
 from mpstui.core.text import error_text, path_text, printable
 
@@ -187,8 +188,9 @@ def _read(path: Path) -> str:
         with open(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise WebConfigError("is not a file")
+            judge_own_file(path, descriptor)
             raw = file.read(FILE_LIMIT + 1)
-    except OSError as error:
+    except (OSError, PrivateFileError) as error:
         raise WebConfigError(error_text(error)) from None
     if len(raw) > FILE_LIMIT:
         raise WebConfigError(f"is larger than {FILE_LIMIT // 1024} KiB")

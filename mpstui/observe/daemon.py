@@ -433,7 +433,9 @@ class DaemonWatcher:
             why = place.speaker.why
         by = next((uid for uid in (now.uid, now.by, place.speaker.uid, place.speaker.by) if uid), ANYBODY)
         steered, reached = now.steered or place.speaker.steered, place.speaker.reached if same else None
-        speaker = Speaker(None, why, now.stamp, by, (*now.sockets, ANYBODY), steered, reached)
+        speaker = Speaker(
+            None, why, now.stamp, by, (*now.sockets, ANYBODY), steered, reached, not same or place.speaker.listens
+        )
         doubted = place._replace(speaker=speaker, detail=why)
         every = (watched.place for watched in self._node.watched.values())
         self._node.set_places([doubted if each is place else each for each in every if each is not None])

@@ -1012,13 +1012,16 @@ def _is_told_of(here: FileAt | None, own: Mapping[int, FileAt]) -> bool:
 def _cut_off(pipe_dir: Path, protocol: Protocol | None, daemon: ProcessKey, speaker: Speaker) -> Speaker:
     """The same, of a daemon that runs, where a socket of its is not in its place."""
     speaker = _without_socket(pipe_dir, protocol, speaker)
-    if protocol == "legacy" and speaker.stamp and (why := _anothers_socket(pipe_dir, daemon)):
-        return speaker._replace(uid=None, why=why, by=ANYBODY, sockets=(*speaker.sockets, ANYBODY))
+    if protocol == "legacy" and speaker.stamp and (found := _anothers_socket(pipe_dir, daemon)):
+        why, listens = found
+        sockets = (*speaker.sockets, ANYBODY)
+        return speaker._replace(uid=None, why=why, by=ANYBODY, sockets=sockets, listens=listens)
     return speaker
 
 
-def _anothers_socket(pipe_dir: Path, daemon: ProcessKey) -> str | None:
-    """Which socket in the place of a daemon's own is another process's, or nobody's, as a clause: whoever may write to
+def _anothers_socket(pipe_dir: Path, daemon: ProcessKey) -> tuple[str, bool] | None:
+    """Which socket in the place of a daemon's own is another process's, or nobody's, as a clause, and whether somebody
+    listens there: whoever may write to
     the directory moves the socket of another daemon of root's there, which is root's too. The daemon itself listens at
     both (fact 50). None also where it is not known, as of a process in another network namespace, or of one whose
     descriptors may not be looked at."""
@@ -1033,9 +1036,9 @@ def _anothers_socket(pipe_dir: Path, daemon: ProcessKey) -> str | None:
         if there & sockets or process_key(daemon.pid) != daemon:
             continue
         if there:
-            return f"its socket {name} is another process's"
+            return f"its socket {name} is another process's", True
         if (pipe_dir / name).is_socket() and _is_told_of(here, own):  # else the kernel's list tells nothing
-            return f"nobody listens at its socket {name}"
+            return f"nobody listens at its socket {name}", False
     return None
 
 

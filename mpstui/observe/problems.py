@@ -533,7 +533,7 @@ def _of_usurper(daemon: Daemon, euid: int) -> Iterable[Problem]:
     """Seen here, and nobody's word: whoever may change the directory takes the daemon's place, or shuts it off."""
     if daemon.condition.cut_off:
         seen = daemon.usurpation("here")
-        whose = daemon.claimant(euid) if daemon.condition.cause != "not_asked" else None  # else nobody has answered
+        whose = daemon.who_answers(euid)
         means = "no program is sure to become its client" if whose is None else f"what answers is the word of {whose}"
         means = (as_yet(daemon) if daemon.speaker.reached else None) or means
         text = f"{seen[0].upper()}{seen[1:]}: {means}."

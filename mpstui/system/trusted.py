@@ -101,8 +101,8 @@ def judge_own(path: Path, owners: Collection[int]) -> None:
 
 def judge_open(path: Path, fd: int, owners: Collection[int]) -> None:
     """Raises NotTrustedError, without the path at the beginning and with the remedy, where others than ``owners`` own
-    the file that was opened, or may write to it or to a folder that has its name, or that of a link to it. OSError
-    where a folder is no longer there.
+    the file that was opened, or a link that has its name, or may write to it or to a folder that has its name, or that
+    of a link to it. OSError where a folder is no longer there.
 
     As ssh judges its configuration, less strict than :func:`open_trusted`: who may change a folder further up still has
     no file of one of ``owners`` to put there, which says what he likes. Where this user namespace has no number for
@@ -117,6 +117,10 @@ def judge_open(path: Path, fd: int, owners: Collection[int]) -> None:
         raise NotTrustedError(f"can be changed by {whose} ({_mode(found)}): {remedy}", "writable", whose)
     nameless = nameless_uid()
     makers = {*owners} if nameless is None else {*owners, nameless}
+    link = os.lstat(path)
+    if stat.S_ISLNK(link.st_mode) and link.st_uid not in makers:
+        whose = user_name(link.st_uid)
+        raise NotTrustedError(f"is a link of {whose}'s", "link", whose)
     for folder in dict.fromkeys((path.absolute().parent, Path(os.path.realpath(path)).parent)):
         above = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:

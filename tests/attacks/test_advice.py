@@ -12,6 +12,7 @@ import pytest
 from mpstui import cli
 from mpstui.core.model import Daemon
 from mpstui.core.trust import whose_word
+from mpstui.export.webconfig import WebConfigError, load
 from mpstui.observe.discovery import discover, find_speaker
 from mpstui.system.procfs import user_name
 
@@ -42,6 +43,20 @@ def test_nor_in_one_that_others_may_write_to(crowd: Path, mode: int) -> None:
     (crowd / "mps").chmod(mode)
     told = mpstui("status", "--pipe-dir", crowd / "mps")
     assert "nvidia-cuda-mps-control -d" not in told.stdout + told.stderr
+
+
+@pytest.mark.parametrize("whose", ["his", "root's"])
+def test_a_link_of_a_strangers_leads_to_no_configuration(crowd: Path, stranger: Stranger, whose: str) -> None:
+    """The web configuration that root names: with the stranger's link he chose which of root's files it is, and when
+    it is another one."""
+    (config := crowd / "roots.yml").write_text("basic_auth_users: {}\n")
+    link = crowd / "web.yml"
+    stranger.run("ln", "-s", config, link) if whose == "his" else link.symlink_to(config)
+    if whose == "root's":
+        assert load(link).users == {}
+        return
+    with pytest.raises(WebConfigError, match=f"is a link of UID {stranger.uid}'s"):
+        load(link)
 
 
 def test_a_link_of_a_strangers_in_a_shared_directory_of_roots(crowd: Path, stranger: Stranger) -> None:

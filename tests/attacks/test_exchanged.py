@@ -281,7 +281,7 @@ def test_a_daemon_that_nobody_comes_to_runs_in_every_word_and_is_ended_as_a_proc
     told = mpstui("status", "--json", *named)
     (found,) = [each for each in json.loads(told.stdout)["problems"] if each["code"].startswith("daemon_")]
     assert (told.returncode, found["code"], found["severity"], found["uid"]) == (4, "daemon_usurped", "error", None)
-    assert how.endswith("listens") or "what answers" not in found["text"], "nobody does"
+    assert "what answers" not in found["text"], "nobody does"
     assert mpstui("status", CUDA_MPS_PIPE_DIRECTORY=str(pipe_dir)).returncode == 4
     doctor = json.loads(mpstui("doctor", "--json", *named).stdout)["findings"]
     wrong = f"UID {stranger.uid}'s daemon", "leave it to its owner", "no daemon runs", "is not there yet"
@@ -290,7 +290,7 @@ def test_a_daemon_that_nobody_comes_to_runs_in_every_word_and_is_ended_as_a_proc
     why = json.loads(mpstui("why", client.pid, "--json", *named).stdout)
     (reason,) = [each for each in why["reasons"] if each["code"] in {"user", "usurped", "no_daemon", "no_variable"}]
     assert (reason["code"], reason["certainty"], said in reason["text"]) == ("usurped", "sure", True)
-    assert how.endswith("listens") or "what answers" not in str(why), "nobody does"
+    assert "what answers" not in str(why), "nobody does"
     started = mpstui("daemon", "start", *named)
     assert (started.returncode, said in started.stderr) == (6, True), started.stderr
     stopped = mpstui("daemon", "stop", "--yes", *named)

@@ -359,6 +359,22 @@ def test_of_a_file_that_is_no_configuration_nothing_is_printed(tmp_path: Path, t
     assert not any(word in str(told.value) for word in ("secret", "root", "20228"))
 
 
+@pytest.mark.parametrize(("mode", "folder"), [(0o666, 0o755), (0o644, 0o777)])
+def test_a_configuration_that_others_may_change_is_refused_as_others_are(
+    tmp_path: Path, mode: int, folder: int
+) -> None:
+    """Whoever writes it lets himself in."""
+    (config := tmp_path / "web.yml").write_text("rate_limit: {interval: 1s}\n")
+    rules = WebRules(config)
+    config.chmod(mode)
+    tmp_path.chmod(folder)
+    with pytest.raises(WebConfigError, match="can be changed by everybody"):
+        load(config)
+    config.write_text("rate_limit: {interval: 20s}\n")
+    assert "what was read before stays in force" in (rules.reload() or "")
+    assert rules.config.interval == 1
+
+
 def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
     import os
 
