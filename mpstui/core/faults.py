@@ -159,7 +159,8 @@ def _note(
         "Their GPU work is lost, and every CUDA call of theirs fails from now on.",
     ]
     lines.append("Please end them: until the last one has ended, nobody can start GPU work on this server.")
-    lines.append("These may be ended in any way. One that still computes should wait for its GPU work first")
+    lines.append("They may be ended in any way, by kill -9 too.")
+    lines.append("A client that was not hit has to wait for its GPU work before it ends")
     lines.append("(cudaDeviceSynchronize): Ctrl-C or a kill in the middle of a kernel can take other clients with it.")
     return "\n".join(lines)
 

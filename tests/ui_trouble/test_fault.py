@@ -209,6 +209,28 @@ async def test_the_notes_go_to_the_clipboard_one_by_one_and_together() -> None:
         ]
 
 
+async def test_the_note_is_to_whom_the_cursor_is_on_or_there_is_none() -> None:
+    """With the cursor on dave, whose process runs on, it copied the note to alice."""
+    app = trouble_app(faulted(A, B, C))
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("exclamation_mark", "G")
+        assert "put the cursor on a process that has to end, then y; Y copies those to all 3." in said(app)
+        assert "To alice" not in said(app)
+        await pilot.press("y")
+        assert app.clipboard == ""
+        assert f"there is no note to dave: {D.pid} runs on" in [*app._notifications][-1].message
+        await pilot.press("Y")
+        assert "To alice" in app.clipboard
+
+
+def test_a_note_does_not_tell_its_reader_to_wait_for_what_has_failed() -> None:
+    """It said that "these" end in any way, and next that "one that still computes" waits: of them none computes."""
+    snapshot = faulted(A, B, C)
+    for note in fault_reports(snapshot.daemons[0], snapshot)[0].notes:
+        assert "A client that was not hit has to wait for its GPU work before it ends" in note.text
+        assert "They may be ended in any way" in note.text
+
+
 def test_the_details_of_a_client_that_was_hit_say_so_as_its_row_does() -> None:
     snapshot = faulted(A, B, C)
     title, rows = rows_of(snapshot, "client", B) or ("", [])

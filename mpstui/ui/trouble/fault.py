@@ -200,10 +200,19 @@ class FaultScreen(ListScreen):
         return next((self._reports[pid] for pid in (*servers, *self._reports)), None)
 
     def _note(self, report: FaultReport) -> OwnerNote | None:
-        """To the owner of the client under the cursor, otherwise the first."""
+        """To the owner of the client under the cursor; without a cursor the first."""
         row = self.victims.cursor_row
-        mine = next((note for note in report.notes if row is not None and row.key in note.clients), None)
-        return mine or next(iter(report.notes), None)
+        if row is None:
+            return next(iter(report.notes), None)
+        whose = (row.client.uid, row.client.user) if row.client is not None else None
+        return next((n for n in report.notes if row.key in n.clients or (n.uid, n.user) == whose), None)
+
+    def _no_note(self) -> str:
+        """Why there is none to the owner of the client under the cursor."""
+        row, report = self.victims.cursor_row, self._report
+        if row is None or row.client is None or report is None or not report.notes:
+            return "there is no note"
+        return f"there is no note to {owner(row.client.user, row.client.uid)}: {self._not_this_one()}"
 
     def _one(self) -> tuple[ProcessKey, ...]:
         row = self.victims.cursor_row
@@ -304,6 +313,11 @@ class FaultScreen(ListScreen):
                 every = f", {self.k('fault.copy_all', 'Y')} those to all {len(report.notes)}"
             to = owner(note.user, note.uid)
             yield Para(f"Tell the owners: {copy} copies the note to {to}{every}.", "accent", "1")
+        elif report.notes:
+            copy, every = self.k("copy", "y"), self.k("fault.copy_all", "Y")
+            many = f"those to all {len(report.notes)}" if len(report.notes) > 1 else "the only one"
+            row = f"put the cursor on a process that has to end, then {copy}"
+            yield Para(f"Tell the owners: {row}; {every} copies {many}.", "accent", "1")
         else:
             yield Para("There is no note: whose processes were hit is not known here.", "text", "▸")
         if everyone:
@@ -324,16 +338,18 @@ class FaultScreen(ListScreen):
             yield Para(f"Not now: {refused}.", "warn", "▲")
 
     def own_hints(self) -> list[KeyHint]:
-        notes = self._report.notes if self._report is not None else ()
+        report = self._report
+        mine, notes = (self._note(report), report.notes) if report is not None else (None, ())
+        others = any(note is not mine for note in notes)
         refused = self.refusal(_END, self._all()) if self._all() else _NOBODY
         return [
-            KeyHint(self.k("copy", "y"), "Copy note", "copy", 8, unless(notes, "there is no note")),
+            KeyHint(self.k("copy", "y"), "Copy note", "copy", 8, unless(mine, self._no_note())),
             KeyHint(
                 self.k("fault.copy_all", "Y"),
                 "All notes",
                 "copy_all",
                 5,
-                unless(len(notes) > 1, _ONE_NOTE),
+                unless(others, _ONE_NOTE),
             ),
             KeyHint(
                 self.k("fault.end_one", "x"),
