@@ -36,7 +36,7 @@ from mpstui.operations.operation import Operation, Work
 from mpstui.operations.types import STATUS, Argument, ExitStatus, Preview, Request, Result, Verb
 
 T = TypeVar("T")
-_PERCENTAGE = pattern(r"[0-9]{1,3}(\.[0-9]{1,6})?")
+_PERCENTAGE = pattern(r"([0-9]{1,3}(\.[0-9]{1,6})?|\.[0-9]{1,6})")
 SMALL_LIMIT: Final = 1 << 30
 """A context alone took 518 MiB on an H100 (fact 9) and counts against the limit (fact 25)."""
 LEAST_LIMIT: Final = 58 << 20

@@ -19,7 +19,9 @@ from mpstui.operations.types import ExitStatus, Request
 from .fakes import GPU, OTHER_GPU, PIPE, client, node
 
 
-@pytest.mark.parametrize("text", ["0", "101", "-5", "abc", "", "100.1", "nan", "inf", "1e1", "５０", "0.0", "25 25"])
+@pytest.mark.parametrize(
+    "text", ["0", "101", "-5", "abc", "", "100.1", "nan", "inf", "1e1", "５０", "0.0", "25 25", "."]
+)
 def test_a_wrong_percentage_is_refused(text: str) -> None:
     with pytest.raises(Refused) as refused:
         parse_percentage(text)
@@ -33,7 +35,7 @@ def test_a_limit_that_leaves_little_beside_a_context_is_warned_of(limit: str, wa
 
 
 @pytest.mark.parametrize(
-    ("text", "value"), [("0.1", 0.1), ("100", 100.0), (" 33.3 ", 33.3), ("25%", 25.0), ("25 %", 25.0)]
+    ("text", "value"), [("0.1", 0.1), ("100", 100.0), (" 33.3 ", 33.3), ("25%", 25.0), ("25 %", 25.0), (".4", 0.4)]
 )
 def test_a_right_percentage_is_taken(text: str, value: float) -> None:
     assert parse_percentage(text) == value
