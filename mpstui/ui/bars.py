@@ -23,8 +23,10 @@ _SWITCH: Final[Line] = ((" ", "text"), (" [ ]", "key"), (" switch", "dim"))
 
 
 def badge(past: Past) -> str:
-    """What the header says all the time while the past is shown."""
-    return f" {past.what} {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(past.at))} "
+    """What the header says all the time while the past is shown; with milliseconds where it stands at an event, as two
+    of them may lie in one second."""
+    part = "" if past.playing or past.at == int(past.at) else f".{int(past.at % 1 * 1000):03d}"
+    return f" {past.what} {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(past.at))}{part} "
 
 
 class Header(LineWidget):

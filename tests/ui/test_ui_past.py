@@ -15,6 +15,7 @@ from mpstui.core.model import Past, Snapshot
 from mpstui.history.log_recording import LogTape
 from mpstui.history.player import Player
 from mpstui.history.postmortem import as_told_there
+from mpstui.ui.bars import badge
 from mpstui.ui.past import track
 from tests.observe.test_reducer import FAULTS
 
@@ -85,6 +86,13 @@ async def test_of_the_past_nothing_is_said_to_be_looked_for() -> None:
         shown = await push(pilot, replace(whole, daemons=(), looked=False))
         assert "At that time nothing of the node had been read." in shown
         assert "ooking" not in shown
+
+
+def test_two_events_of_one_second_are_two_times() -> None:
+    """The key that led from the one to the other seemed to do nothing."""
+    seen = [badge(past(at=NOW - 60 + part)) for part in (0.0, 0.25, 0.5)]
+    assert [each.rpartition(":")[2][2:] for each in seen] == [" ", ".250 ", ".500 "]
+    assert "." not in badge(past(at=NOW - 59.5, playing=True)), "it would run through them"
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=str)
