@@ -37,6 +37,8 @@ BESIDE: Final = 156
 """Cells from which the events fit beside the devices, and the clients have the width below to themselves."""
 _INNER_OF_PLOTS: Final = 54
 """Cells of a device's row from which it has all its readings, and a history."""
+_LAST_EVENTS: Final = 4
+"""Lines without borders that the newest three events take."""
 _FEWEST_EVENTS: Final = 8
 """Lines with borders that events beside the devices have at least."""
 _MOST_EVENTS: Final = 20
@@ -70,6 +72,8 @@ class Needs(NamedTuple):
     room."""
     zoomed: bool = False
     """The panel that the user is in has the whole screen."""
+    past: bool = False
+    """What happened is what one has come for."""
     clients: int | None = None
     """Rows of clients to keep lines for, as :func:`reserve` says; None: not known, as many as there is room for."""
 
@@ -206,17 +210,20 @@ def _bare(room: int, needs: Needs, main: str) -> dict[str, int]:
                 heights[name] = max(2, min(rows[name] + 1, 6, left))
     left = room - sum(heights.values())
     if _wanted(needs, "events", otherwise=True):
-        asked = needs.shown.get("events") or needs.focus == "events"
+        asked = needs.focus == "events"
         enough = _ENOUGH_CLIENTS
         if needs.clients is not None and not needs.explained:
             enough = max(_FEWEST_CLIENTS, min(_ENOUGH_CLIENTS, needs.clients))
         spare = left - (fewest if asked else 1 + enough)
+        least = _LAST_EVENTS if needs.past or needs.shown.get("events") else 3
+        if not asked and least == _LAST_EVENTS:
+            spare = max(spare, min(least, left - fewest))
         if spare < 3 and needs.focus == "events":
             heights.pop("devices", None)
             spare = room - sum(heights.values()) - fewest
         if spare >= (2 if asked else 3):
             part = 3 if asked else 5
-            heights["events"] = min(spare, max(3, room // (2 if enough < _ENOUGH_CLIENTS else part)))
+            heights["events"] = min(spare, max(least, room // (2 if enough < _ENOUGH_CLIENTS else part)))
     heights[main] = room - sum(heights.values())
     return heights
 

@@ -337,6 +337,7 @@ class Overview(WithPast, WithTrouble, Ground):
             focus=str(focused),
             shown=self._shown,
             zoomed=self._zoomed,
+            past=bool(past),
             clients=self._rows_kept(daemon),
         )
         fresh = plan(width, height, needs)

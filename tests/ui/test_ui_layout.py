@@ -120,6 +120,27 @@ def test_eighty_by_twenty_four_keeps_room_for_clients(bars: int) -> None:
     assert many["clients"] >= 1 + 12
 
 
+@pytest.mark.parametrize("clients", [3, 13, None])
+@pytest.mark.parametrize("devices", [1, 2, 4])
+def test_in_the_past_the_newest_events_stay(devices: int, clients: int | None) -> None:
+    """With four devices and 13 clients there was one blank line in place of what had happened."""
+    made = plan(80, 24, Needs(devices, 2, 1, False, 3, "clients", past=True, clients=clients)).heights
+    assert made["events"] >= 4
+    assert made["clients"] >= 1 + 5
+
+
+@pytest.mark.parametrize("past", [False, True])
+def test_who_has_left_the_events_has_the_clients_rows_back(past: bool) -> None:
+    """After a visit the clients had four rows less for good."""
+    usual, visited, left = (
+        plan(80, 24, Needs(4, 2, 1, False, 3, focus, shown, past=past, clients=13)).heights
+        for focus, shown in (("clients", {}), ("events", {"events": True}), ("clients", {"events": True}))
+    )
+    assert visited["events"] > left["events"] == 4
+    assert left["clients"] >= usual["clients"] - (0 if past else 4)
+    assert left["clients"] > visited["clients"]
+
+
 def test_a_zoomed_panel_of_devices_uses_the_room_for_their_history() -> None:
     made = plan(200, 60, Needs(2, 2, 1, False, 1, "devices", {}, True))
     assert made.heights["devices"] - 2 - 2 * made.lines_per_device <= 1
