@@ -41,6 +41,10 @@ _NEEDS_ALL = (
     "(e on the screen, or mpstui end-lost)"
 )
 _SENT_BEFORE = "terminate_client was sent for it before; a second one would block the whole daemon"
+_PERHAPS_BEFORE = (
+    "terminate_client was sent before for a client of this number; whether it was this one is not known, and a second "
+    "one for the same would block the whole daemon"
+)
 
 
 class TerminateClient(Operation):
@@ -325,10 +329,13 @@ class _Ending:
             return self._done(client, "", None, status, f"nothing was sent: {error}")
 
     async def _terminate(self, client: Client, server: int, mine: DaemonTurn) -> tuple[ExitStatus, str]:
-        if (who := mine.was_sent(client)) is not None:
-            if self._kill_too and mine.was_answered(client):  # the part of the log that was read may not tell it
+        daemon = self._work.daemon.key
+        if (before := mine.was_sent(client, daemon)) is not None:
+            if self._kill_too and mine.was_answered(
+                client, daemon
+            ):  # the part of the log that was read may not tell it
                 return ExitStatus.DONE, "terminated before"
-            text = f"{_SENT_BEFORE} ({who} did)"
+            text = f"{_SENT_BEFORE if before.surely else _PERHAPS_BEFORE} ({before.who} did)"
             return self._done(client, "", None, ExitStatus.REFUSED_BY_SAFETY_RULE, text)
         if self._work.audit.terminate_was_sent(self._work.boot_id, self._who(client)) or self._sent_before(client):
             return self._done(client, "", None, ExitStatus.REFUSED_BY_SAFETY_RULE, _SENT_BEFORE)
@@ -342,7 +349,7 @@ class _Ending:
         if self._sent_before(client):  # by somebody else, while the list was asked for
             return self._done(client, "", None, ExitStatus.REFUSED_BY_SAFETY_RULE, _SENT_BEFORE)
         # Remembered before it is sent: after a crash in between, not sending again is the safe side.
-        if (trouble := mine.note(client, sent=True)) is not None:
+        if (trouble := mine.note(client, daemon, sent=True)) is not None:
             text = f"nothing was sent: the note that tells other mpstui of it cannot be written: {trouble}"
             return self._done(client, "", None, ExitStatus.REFUSED_BY_SAFETY_RULE, text)
         self._work.terminated.add(self._who(client))
@@ -354,7 +361,7 @@ class _Ending:
         self._work.progress(command)
         answer = await self._control.terminate_client(server, client.pid)
         if answer.ok:
-            mine.note(client, sent=True, answered=True)
+            mine.note(client, daemon, sent=True, answered=True)
             return self._done(client, answer.command, answer, ExitStatus.DONE, "terminated: the daemon answered 0")
         if answer.outcome is Outcome.BLOCKED:
             text = (
@@ -366,7 +373,7 @@ class _Ending:
         if answer.outcome in _NOT_TAKEN:
             # The daemon did not take it, so that it may be tried again; after a time-out or garbage nobody knows.
             self._work.terminated.discard(self._who(client))
-            mine.note(client, sent=False)
+            mine.note(client, daemon, sent=False)
             self._write(client, answer.command, None, None, "not taken", sent=False)
         return self._done(client, answer.command, answer, STATUS[answer.outcome], text)
 

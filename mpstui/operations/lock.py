@@ -18,9 +18,9 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from mpstui.core.model import Client
+from mpstui.core.model import Client, ProcessKey
 from mpstui.core.text import path_text, printable
 from mpstui.core.trust import Speaker
 from mpstui.system.memory import real_path
@@ -50,30 +50,39 @@ class _BeingMade(NoTurn):
     """Root makes the file at this moment, and has not given it to the daemon's user yet."""
 
 
+class Sent(NamedTuple):
+    """A terminate_client of before."""
+
+    who: str
+    surely: bool
+    """Whether it is known that it was for this very client, and not for another one of its number."""
+
+
 class DaemonTurn:
     """A daemon's turn, as long as it is held."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
 
-    def was_sent(self, client: Client) -> str | None:
-        """By whom a terminate_client was sent for this very client, in words; None where none is known of."""
-        who = None
+    def was_sent(self, client: Client, daemon: ProcessKey | None) -> Sent | None:
+        """Who sent a terminate_client for this client of that process; None where none is known of."""
+        found = None
         for entry in self._entries():
-            if _means(entry, client):
+            if (same := _means(entry, client, daemon)) is not False:
                 uid = entry.get("uid")
-                who = (user_name(uid) if isinstance(uid, int) else "somebody") if entry.get("sent") is True else None
-        return who
+                who = user_name(uid) if isinstance(uid, int) else "somebody"
+                found = Sent(who, same is True) if entry.get("sent") is True else None
+        return found
 
-    def was_answered(self, client: Client) -> bool:
+    def was_answered(self, client: Client, daemon: ProcessKey | None) -> bool:
         """Whether the terminate_client that was sent for this very process was carried out: it was answered 0."""
-        found = [entry for entry in self._entries() if _means(entry, client)]
+        found = [entry for entry in self._entries() if _means(entry, client, daemon)]
         return client.key.start_ticks is not None and bool(found) and found[-1].get("answered") is True
 
-    def note(self, client: Client, *, sent: bool, answered: bool = False) -> str | None:
+    def note(self, client: Client, daemon: ProcessKey | None, *, sent: bool, answered: bool = False) -> str | None:
         """Write down that a terminate_client is about to be sent for it, was answered 0, or was not taken; answers why
         that is not possible."""
-        entry = {**_identity(client), "time": time.time(), "uid": os.geteuid(), "sent": sent}
+        entry = {**_identity(client, daemon), "time": time.time(), "uid": os.geteuid(), "sent": sent}
         if answered:
             entry["answered"] = True
         line = json.dumps(entry).encode() + b"\n"
@@ -246,21 +255,41 @@ def _holder(fd: int) -> str:
     return "another mpstui"
 
 
-def _identity(client: Client) -> dict[str, object]:
-    key = client.key
-    found: dict[str, object] = {"pid": key.pid, "start_ticks": key.start_ticks, "boot_id": boot_id()}
-    if key.start_ticks is None:  # in another PID namespace: by the daemon's own numbers
-        found |= {"server": client.server_pid, "number": client.id}
-    return found
+def _identity(client: Client, daemon: ProcessKey | None) -> dict[str, object]:
+    """The client as its daemon has it, which is the same from every PID namespace, and which run of the daemon it was:
+    its start, in ticks since the machine's. The client's own start only where its process is seen from here."""
+    return {
+        "pid": client.key.pid,
+        "start_ticks": client.key.start_ticks,
+        "boot_id": boot_id(),
+        "daemon": daemon.start_ticks if daemon is not None else None,
+        "server": client.server_pid,
+        "number": client.id,
+        "namespace": _namespace(),
+    }
 
 
-def _means(entry: dict[str, Any], client: Client) -> bool:
-    """Whether the entry is of this client. Where the daemon's running number is not known, the same PID will do: a
+def _means(entry: dict[str, Any], client: Client, daemon: ProcessKey | None) -> bool | None:
+    """Whether the entry is of this client; None where that is not known, as without the daemon's running numbers: a
     terminate too few does no harm."""
-    wanted = _identity(client)
-    if entry.get("number") is None or wanted.get("number") is None:
-        wanted.pop("number", None)
-    return all(entry.get(name) == value for name, value in wanted.items())
+    wanted = _identity(client, daemon)
+    told = {name: (entry.get(name), value) for name, value in wanted.items()}
+    if any(found != value for found, value in (told["pid"], told["boot_id"])):
+        return False
+    if None not in told["start_ticks"]:  # the process itself, from one namespace
+        return told["start_ticks"][0] == told["start_ticks"][1]
+    numbers = [told[name] for name in ("daemon", "server", "number")]
+    if any(None not in pair and pair[0] != pair[1] for pair in numbers):
+        return False
+    return True if not any(None in pair for pair in numbers) else None
+
+
+def _namespace() -> int | None:
+    """This PID namespace."""
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        return None
 
 
 def _may_live(entry: dict[str, Any]) -> bool:
@@ -268,7 +297,7 @@ def _may_live(entry: dict[str, Any]) -> bool:
     if entry.get("boot_id") != boot_id():
         return False
     pid, ticks = entry.get("pid"), entry.get("start_ticks")
-    if not isinstance(pid, int) or ticks is None:
+    if not isinstance(pid, int) or ticks is None or entry.get("namespace") != _namespace():
         return True
     now = process_key(pid)
     return now is not None and now.start_ticks in {None, ticks}

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,14 +19,16 @@ from mpstui.core.model import Client, ProcessKey
 from mpstui.core.trust import Speaker
 from mpstui.observe.discovery import find_speaker
 from mpstui.operations import lock
-from mpstui.operations.lock import FILE, NoTurn, turn
+from mpstui.operations.lock import FILE, NoTurn, Sent, turn
 from mpstui.sim.node import SimNode
-from mpstui.system.procfs import process_key
+from mpstui.system.procfs import process_key, user_name
 
 from .conftest import Stranger
 from .programs import BINARY, ROOT, lying_daemon
 
 AT_ONCE = 8
+RUN = ProcessKey(99, 77)
+"""A run of a daemon, as its process is numbered in one namespace; its start is the same in each."""
 
 
 async def test_a_directory_on_the_way_that_is_gone_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,7 +127,7 @@ from mpstui.observe.discovery import find_speaker
 async def main():
     client = Client(ProcessKey(int(sys.argv[3]), 5))
     async with turn(Path(sys.argv[2]), find_speaker(Path(sys.argv[2]))) as mine:
-        if mine.was_sent(client) is None and mine.note(client, sent=True) is None:
+        if mine.was_sent(client, None) is None and mine.note(client, None, sent=True) is None:
             print("sent")
 
 asyncio.run(main())
@@ -195,37 +198,46 @@ async def test_what_was_sent_is_known_to_the_next_one_and_not_taken_for_anybody_
     speaker = find_speaker(node.pipe_dir)
     key = ProcessKey(os.getpid(), 5)
     async with turn(node.pipe_dir, speaker) as mine:
-        assert mine.was_sent(Client(key)) is None
-        assert mine.note(Client(key), sent=True) is None
+        assert mine.was_sent(Client(key), RUN) is None
+        assert mine.note(Client(key), RUN, sent=True) is None
     async with turn(node.pipe_dir, speaker) as mine:
-        assert mine.was_sent(Client(key))
-        assert not mine.was_answered(Client(key)), "that it was sent does not say that it was carried out"
-        assert mine.was_sent(Client(ProcessKey(key.pid, 6))) is None, "a successor of the PID"
-        assert mine.note(Client(key), sent=True, answered=True) is None
-        assert mine.was_answered(Client(key))
-        assert mine.note(Client(key), sent=False) is None
-        assert not mine.was_answered(Client(key))
-        assert mine.was_sent(Client(key)) is None
+        assert mine.was_sent(Client(key), RUN)
+        assert not mine.was_answered(Client(key), RUN), "that it was sent does not say that it was carried out"
+        assert mine.was_sent(Client(ProcessKey(key.pid, 6)), RUN) is None, "a successor of the PID"
+        assert mine.note(Client(key), RUN, sent=True, answered=True) is None
+        assert mine.was_answered(Client(key), RUN)
+        assert mine.note(Client(key), RUN, sent=False) is None
+        assert not mine.was_answered(Client(key), RUN)
+        assert mine.was_sent(Client(key), RUN) is None
     elsewhere = Client(ProcessKey(3), 7, 1, local=False)
     async with turn(node.pipe_dir, speaker) as mine:
-        mine.note(elsewhere, sent=True)
-        assert mine.was_sent(elsewhere)
-        assert mine.was_sent(Client(ProcessKey(3), 7, 2, local=False)) is None, "another client of that number"
-        assert mine.was_sent(Client(ProcessKey(3), 8, 1, local=False)) is None, "another server's"
+        mine.note(elsewhere, RUN, sent=True)
+        assert mine.was_sent(elsewhere, RUN)
+        assert mine.was_sent(Client(ProcessKey(3), 7, 2, local=False), RUN) is None, "another client of that number"
+        assert mine.was_sent(Client(ProcessKey(3), 8, 1, local=False), RUN) is None, "another server's"
+        assert mine.was_sent(elsewhere, ProcessKey(9, 78)) is None, "of the daemon that was started here after it"
+        assert mine.was_sent(elsewhere, ProcessKey(1, 77)) == Sent(user_name(os.geteuid()), surely=True)
+        for unsure, run in ((elsewhere, None), (replace(elsewhere, id=None), RUN)):
+            before = mine.was_sent(unsure, run)
+            assert before is not None
+            assert not before.surely, "whether it was this one is not known"
+        seen_inside = Client(ProcessKey(3, 12), 7, 1)  # its process is seen from its own namespace alone
+        assert mine.was_sent(seen_inside, RUN), "a second one, from elsewhere, would block the daemon"
+        assert mine.was_sent(replace(seen_inside, id=2), RUN) is None
 
 
 async def test_a_torn_line_and_garbage_hide_nothing(node: SimNode) -> None:
     speaker = find_speaker(node.pipe_dir)
     client = Client(ProcessKey(os.getpid(), 5))
     async with turn(node.pipe_dir, speaker) as mine:
-        mine.note(client, sent=True)
+        mine.note(client, RUN, sent=True)
     path, _ = lock.place(node.pipe_dir, speaker)
     with path.open("ab") as file:
         file.write(b'[1]\n{"pid": {"a": \xff\n' + b"[" * 100_000 + b'\n{"pid": 1')
     async with turn(node.pipe_dir, speaker) as mine:
-        assert mine.was_sent(client)
-        assert mine.note(Client(ProcessKey(1, 1)), sent=True) is None
-        assert mine.was_sent(Client(ProcessKey(1, 1)))
+        assert mine.was_sent(client, RUN)
+        assert mine.note(Client(ProcessKey(1, 1)), RUN, sent=True) is None
+        assert mine.was_sent(Client(ProcessKey(1, 1)), RUN)
 
 
 async def test_long_files_are_shortened_and_forget_nobody_who_lives(node: SimNode, monkeypatch) -> None:
@@ -235,10 +247,10 @@ async def test_long_files_are_shortened_and_forget_nobody_who_lives(node: SimNod
     key = process_key(client.pid)
     assert key is not None
     async with turn(node.pipe_dir, speaker) as mine:
-        mine.note(Client(key), sent=True)
+        mine.note(Client(key), RUN, sent=True)
         for number in range(100):
-            mine.note(Client(ProcessKey(1 << 22, number)), sent=True)
-        assert mine.was_sent(Client(key))
+            mine.note(Client(ProcessKey(1 << 22, number)), RUN, sent=True)
+        assert mine.was_sent(Client(key), RUN)
     path, _ = lock.place(node.pipe_dir, speaker)
     assert path.stat().st_size < 4000
 
@@ -306,7 +318,7 @@ def test_a_users_daemon_has_its_file_as_the_users_own_whoever_comes_first(strang
 
     async def take() -> None:
         async with turn(stranger.home / "p", speaker, wait=0) as mine:
-            mine.note(Client(ProcessKey(1, 1)), sent=True)
+            mine.note(Client(ProcessKey(1, 1)), RUN, sent=True)
 
     asyncio.run(take())
     found = (stranger.home / "p" / FILE).stat()

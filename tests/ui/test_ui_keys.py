@@ -794,9 +794,7 @@ async def test_at_eighty_columns_the_foot_has_the_keys_of_the_panel_and_help_beg
         assert {"U", "m", "o", "p", "F5", "F6"} <= set(foot) | first, first
         keys = [row.label for row in rows[: rows.index(Heading("Marks"))] if isinstance(row, DetailRow) and row.label]
         assert len(keys) == len(set(keys)), "each once"
-        assert "Memory: Set how much" in next(row.value for row in rows[1:end] if row.label == "m"), (
-            "with its sentence"
-        )
+        assert "Memory: Set how much" in next(row.value for row in rows[1:end] if row.label == "m"), "with its sentence"
 
 
 async def test_what_is_told_takes_a_line_of_the_events_and_none_of_the_keys_or_clients() -> None:
