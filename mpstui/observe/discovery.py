@@ -1190,7 +1190,8 @@ def _without_daemon(pipe_dir: Path, log_dir: Path | None, daemons: Sequence[Daem
     present = [name for name in _FILES if os.path.lexists(pipe_dir / name)]
     pid = _read_pid_file(pipe_dir)
     unseen = _unseen_daemon(pipe_dir, pid)
-    if unseen is None and (listens := listening_at(pipe_dir / "control")):  # as by a link, or a mount of the socket
+    doubt = _whose_else(pipe_dir)
+    if unseen is None and doubt is None and (listens := listening_at(pipe_dir / "control")):  # as by a link, or a mount
         by = (each for each in daemons if each.pipe_dir is not None and listens & (sockets_of(each.key.pid) or set()))
         if (daemon := next(by, None)) is not None and daemon.pipe_dir is not None and not unprintable(daemon.pipe_dir):
             name = path_text(daemon.pipe_dir)
@@ -1203,7 +1204,7 @@ def _without_daemon(pipe_dir: Path, log_dir: Path | None, daemons: Sequence[Daem
         key = unseen if unseen.pid else None
         uid = effective_uid(key.pid) if key is not None else None
         return Place(pipe_dir, "running", log_dir, key, owner if uid is None else uid, detail=text, remedy=_AS_ROOT)
-    if (doubt := _whose_else(pipe_dir)) is not None:  # who may have put there whatever it is
+    if doubt is not None:  # who may have put there whatever it is
         what = f"{', '.join(present)} in it say nothing" if present else "nothing of MPS is in it"
         state: State = "stale" if "control" in present or _PID_FILE in present else "absent"
         return Place(

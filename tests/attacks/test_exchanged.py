@@ -522,3 +522,7 @@ def test_sockets_of_a_daemon_that_are_led_to_another_directory_are_listened_at(r
     assert place.detail == f"what listens there is the daemon in {crowd / 'mps'}"
     assert place.remedy == f"name {crowd / 'mps'}: --pipe-dir {crowd / 'mps'}"
     assert mpstui("status", "--health", "--pipe-dir", led).returncode == 0
+    led.chmod(0o777)
+    (place,) = discover((led,), env={})
+    assert place.state == "stale", "anybody may have put them there"
+    assert mpstui("status", "--health", "--pipe-dir", led).returncode == 3
