@@ -118,6 +118,11 @@ class Viewer:
         """Some of what was before it, oldest first; for plots."""
         return self._moment.before if self._moment is not None else ()
 
+    @property
+    def begin(self) -> float | None:
+        """When what is kept begins; None: not known yet."""
+        return self._player.span[0] if self._player is not None else None
+
     def subscribe(self, callback: Callable[[Snapshot], None], /) -> Callable[[], None]:
         """See Collector."""
         self._callbacks.append(callback)
@@ -424,6 +429,7 @@ class LiveViewer(Viewer):
         # Who looks back has all of it written first: until then what waits need not be packed each few seconds.
         self._recorder = Recorder(self._tape, system.time, span=_SPAN, flush=math.inf)
         self._tightening: asyncio.Task[None] | None = None
+        self._first: float | None = None
         live.listen(self._recorder)
         live.subscribe(self._receive)
 
@@ -442,7 +448,15 @@ class LiveViewer(Viewer):
         """Bytes that are kept of what was."""
         return self._tape.size
 
+    @property
+    def begin(self) -> float | None:
+        """See Viewer; of what was written so far, and before anything was, of what was seen first."""
+        heads = self._tape.heads()
+        return heads[0].first if heads else self._first
+
     def _receive(self, snapshot: Snapshot) -> None:
+        if self._first is None:
+            self._first = snapshot.time
         if self._at is None:
             if not self._moving.locked():
                 self._player = None  # of one that saved, or found no other moment

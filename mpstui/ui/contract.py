@@ -35,6 +35,10 @@ class TimeMachine(Protocol):
     def earlier(self) -> Sequence[Snapshot]:
         """Some of what was before the moment that is shown, oldest first."""
 
+    @property
+    def begin(self) -> float | None:
+        """When what is kept begins; None: not known yet."""
+
     def meanwhile(self, callback: Callable[[Snapshot], None], /) -> None:
         """Tell it of now, while the past is shown."""
 
@@ -57,6 +61,7 @@ class Host(Protocol):
     """What the overview asks of the application."""
 
     fleet: bool
+    past: TimeMachine | None
 
     def action_quit_app(self) -> None: ...
 

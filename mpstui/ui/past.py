@@ -24,6 +24,7 @@ TIMES: Final = (
     ("10m", "10 minutes ago; in a recording, or in logs alone: before their end; 30s, 2h, 1d"),
 )
 """What may be typed for a time, and what it means."""
+_AGO: Final = ((600, "10m = 10 minutes"), (120, "2m = 2 minutes"), (60, "1m = a minute"), (10, "10s = 10 seconds"))
 _TRACK = 8
 """Cells of the bar that it is shown with at least."""
 
@@ -34,6 +35,16 @@ def track(past: Past, width: int) -> str:
     part = (past.at - past.first) / whole if whole > 0 else 1.0
     at = round(min(1.0, max(0.0, part)) * (width - 1))
     return "━" * at + "●" + "─" * (width - 1 - at)
+
+
+def examples(past: Past | None, begin: float | None, now: float) -> str:
+    """Times that may be typed. They lie in what is kept, where that is long enough for a whole minute."""
+    first, last = (past.first, past.last) if past is not None else (begin if begin is not None else now, now)
+    at = past.at if past is not None else last - 10 * MINUTE  # none that is to come
+    at = min(max(at, first + MINUTE), last)
+    since = "ago" if past is None or past.what == "PAST" else "before the end"
+    back = next((text for seconds, text in _AGO if last - first >= seconds), _AGO[-1][1])
+    return time.strftime("go to: %H:%M  %H:%M:%S  %Y-%m-%d %H:%M  ", time.localtime(at)) + f"{back} {since}"
 
 
 class PastBar(LineWidget):
@@ -162,12 +173,10 @@ class WithPast(StyledScreen):
         if self._time is None:
             from mpstui.ui.form import TypedLine
 
-            past = self._in_past
-            at = time.localtime(past.at if past is not None else time.time() - 10 * MINUTE)  # none that is to come
-            since = "ago" if past is None or past.what == "PAST" else "before the end"
-            hint = time.strftime(f"go to: %H:%M  %H:%M:%S  %Y-%m-%d %H:%M  10m = 10 minutes {since}", at)
-            self._time = TypedLine("", placeholder=hint, id="time", about=TIMES)
+            self._time = TypedLine("", id="time", about=TIMES)
             await self.mount(self._time, before=self.past_bar)
+        machine = cast("Host", self.app).past
+        self._time.placeholder = examples(self._in_past, machine.begin if machine is not None else None, time.time())
         self._time.value = ""
         self._time.display = True
         self._time.focus()

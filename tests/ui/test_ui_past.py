@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from dataclasses import replace
 
@@ -15,8 +16,9 @@ from mpstui.core.model import Past, Snapshot
 from mpstui.history.log_recording import LogTape
 from mpstui.history.player import Player
 from mpstui.history.postmortem import as_told_there
+from mpstui.history.times import parse_time
 from mpstui.ui.bars import badge
-from mpstui.ui.past import track
+from mpstui.ui.past import examples, track
 from tests.observe.test_reducer import FAULTS
 
 from .fakes import FakeCollector, FakeRunner
@@ -32,6 +34,7 @@ class Machine:
     def __init__(self) -> None:
         self.asked: list[tuple[object, ...]] = []
         self.earlier: tuple[Snapshot, ...] = ()
+        self.begin: float | None = None
         self.why: str | None = None
 
     async def step(self, events: int) -> str | None:
@@ -86,6 +89,20 @@ async def test_of_the_past_nothing_is_said_to_be_looked_for() -> None:
         shown = await push(pilot, replace(whole, daemons=(), looked=False))
         assert "At that time nothing of the node had been read." in shown
         assert "ooking" not in shown
+
+
+@pytest.mark.parametrize("length", [61, 119, 150, 900, 7200])
+@pytest.mark.parametrize("shown", ["now", "past", "its beginning"])
+def test_the_examples_of_times_lie_in_what_is_kept(length: int, shown: str) -> None:
+    """A record of five minutes was offered a time of ten minutes before, and each of them was refused."""
+    first = NOW + 17.25 - length
+    at = {"now": None, "past": NOW - 20, "its beginning": first}[shown]
+    moment = None if at is None else past(what="PAST", first=first, last=NOW + 17.25, at=at)
+    day, clock, ago = re.fullmatch(
+        r"go to: \d\d:\d\d  \d\d:\d\d:(\d\d)  (.*? .*?)  (\d+[ms]) = .* ago", examples(moment, first, NOW + 17.25)
+    ).group(2, 1, 3)
+    for text in (day, f"{day}:{clock}", ago):
+        assert first <= parse_time(text, NOW + 17.25) <= NOW + 17.25, text
 
 
 def test_two_events_of_one_second_are_two_times() -> None:
