@@ -98,6 +98,8 @@ class Diagnosis(NamedTuple):
         if not self.reasons:
             return f"{who} is no client of MPS, and nothing that can be seen keeps it from becoming one."
         first = self.reasons[0]
+        if first.code == "pending":  # by the one word that a problem and an event have for it
+            return f"{_who(self.program, 'Client')} {first.text.removeprefix('it ')}."
         if first.code == "unreadable":
             return f"{who} is no client of MPS, and why cannot be told: {first.text}."
         hedge = {"sure": "", "likely": "most likely ", "possible": "possibly "}[first.certainty]
@@ -220,9 +222,9 @@ def _as_client(server: Server, state: str, daemon: Daemon) -> Iterator[Reason]:
         )  # fmt: skip
 
 
-def _who(program: Program) -> str:
+def _who(program: Program, what: str = "Process") -> str:
     about = [part for part in (program.user, program.command and printable(program.command, 60)) if part]
-    return f"Process {program.pid} ({', '.join(about)})" if about else f"Process {program.pid}"
+    return f"{what} {program.pid} ({', '.join(about)})" if about else f"{what} {program.pid}"
 
 
 def _reasons(

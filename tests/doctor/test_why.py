@@ -76,6 +76,13 @@ def test_nothing_keeps_it_from_becoming_one() -> None:
     )
 
 
+def test_who_waits_is_a_client_that_waits_and_not_no_client() -> None:
+    """A problem said that client 70 waits, and a closer look at it that it is no client of MPS."""
+    found = told(daemon={"pending": (PendingClient(ProcessKey(70, 70), server_pid=60),)})
+    assert found.sentence.startswith("Client 70 (alice, ./train) waits in the daemon in ")
+    assert found.sentence.endswith(" behind server 60.")
+
+
 SERVER = Server(ProcessKey(60), uid=2002, user="bob", clients=(Client(ProcessKey(61, 61)),))
 CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "another directory": (
@@ -169,7 +176,7 @@ def test_one_reason(code: str, certainty: str, change: dict[str, Any]) -> None:
     found = told(**change)
     assert [(reason.code, reason.certainty) for reason in found.reasons] == [(code, certainty)]
     (reason,) = found.reasons
-    assert reason.text in found.sentence
+    assert reason.text.removeprefix("it ") in found.sentence
     assert all(reason.evidence)
     assert reason.remedy
 
@@ -221,7 +228,7 @@ def test_the_host_s_ipc_through_its_shm_is_no_reason() -> None:
 def test_a_simulated_process_is_named_as_whom_it_stands_for() -> None:
     daemon = replace(DAEMON, pending=(PendingClient(ProcessKey(70, 70), user="bob", command="vllm serve"),))
     snapshot = Snapshot(300.0, source="simulated", daemons=(daemon,))
-    assert answer(FIT, [Neighbour(daemon, HERE)], snapshot).sentence.startswith("Process 70 (bob, vllm serve) is no")
+    assert answer(FIT, [Neighbour(daemon, HERE)], snapshot).sentence.startswith("Client 70 (bob, vllm serve) waits")
 
 
 def test_a_stranger_s_daemon_is_not_recommended() -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from mpstui.core import condition
 from mpstui.core.model import PendingClient, ProcessKey
 from mpstui.core.trust import Speaker
 from mpstui.ui.dialogs import HarmConfirm
@@ -121,6 +122,23 @@ async def test_terminate_is_for_the_client_that_is_asked_about_and_not_for_its_n
         await pilot.press("K")
         assert isinstance(app.screen, BlastScreen), "it has just gone: the key was meant for it"
         assert any("3002 has ended; nothing was done" in note.message for note in app._notifications)
+
+
+@pytest.mark.parametrize("blocked", [False, True])
+async def test_whose_gpu_work_was_ended_takes_nothing_down(blocked: bool) -> None:
+    """“If client 3000 faults … Torn down: GPU 0”, while another screen said that its GPU work was ended."""
+    told = node((member(A, 0, state="ACTIVE" if blocked else "TERMINATED"), member(B, 0)))
+    if blocked:
+        found = condition.terminated_twice(A, None, condition.Moment())
+        told = replace(told, daemons=(replace(told.daemons[0], condition=found),))
+    app = trouble_app(told)
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("b")
+        text = await on(pilot, A)
+        assert f"Client {A.pid} is terminated" in text
+        assert "it can fault no more" in said(app)
+        assert ("Torn down" in said(app), lost_rows(text)) == (False, set())
+        assert "Torn down" in await on(pilot, B)
 
 
 async def test_read_only_refuses_and_nobody_there_is_said() -> None:

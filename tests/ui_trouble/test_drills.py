@@ -184,7 +184,7 @@ async def test_pending_says_who_waits_for_whom_and_lets_it_in() -> None:
         bob = node.daemon.pending[0].pid
         await node.shows("W Waiting")
         await node.press("W")
-        await node.shows(f"Process {bob} waits", "alice python eval.py", "K terminates and kills them")
+        await node.shows(f"Client {bob} waits", "alice python eval.py", "K terminates and kills them")
         await node.confirm("K")
         await node.until(lambda: not node.daemon.pending and any(c.user == "bob" for c in node.daemon.clients()))
         await node.shows("no process waits")

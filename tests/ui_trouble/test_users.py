@@ -123,7 +123,7 @@ async def test_read_only_says_why_not_and_still_copies() -> None:
         assert isinstance(app.screen, UsersScreen)
         assert "Not now: mpstui runs read-only." in said(app)
         await pilot.press("y")
-        assert app.clipboard.startswith("Process 4100 waits\n4100 bob vllm serve")
+        assert app.clipboard.startswith("Client 4100 waits\n4100 bob vllm serve")
 
 
 async def test_nobody_is_said_and_who_goes_leaves_the_list() -> None:

@@ -220,6 +220,13 @@ class BlastScreen(ListScreen):
         if daemon is None or client is None or (radius := blast_of(daemon, client.key)) is None:
             self.graph.mark(frozenset(), frozenset())
             return "What if", [Para("There is no client that could fault.", "dim")]
+        ended = client.state == "TERMINATED" or client.key == daemon.blocked_by
+        if ended and daemon.claimant(os.geteuid()) is None:
+            self.graph.mark(frozenset(), frozenset())
+            text = "terminate_client has ended its GPU work: it can fault no more. Its process still runs."
+            return f"Client {client.pid} is terminated", [
+                Para(client_line(client), "bold"), Para(), Para(text, "good", "✓"),
+            ]  # fmt: skip
         hit = {client.key, *(other.key for other in radius.lost)}
         self.graph.mark(frozenset(hit), radius.devices)
         server = server_of(daemon, client.key)

@@ -180,7 +180,7 @@ class UsersScreen(ListScreen):
                 *head, Para(text, "text", "?"), Para(to_its_owner(whose), "accent", "→"),
             ]  # fmt: skip
         if isinstance(process, PendingClient):
-            which = "A client in another PID namespace" if process.pid is None else f"Process {process.pid}"
+            which = "A client in another PID namespace" if process.pid is None else f"Client {process.pid}"
             return f"{which} waits", [*head, *self._waits(process, case.daemon, snapshot)]
         if isinstance(process, OutsideClient):
             likely = [] if looked else _likely(process, self.k("open", "Enter"))
