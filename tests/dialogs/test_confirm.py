@@ -246,6 +246,22 @@ async def test_forty_eight_clients_leave_the_buttons_on_the_screen():
         assert "48 clients  ↑ 42 more " in text_of(host)
 
 
+@pytest.mark.parametrize("chosen", [1, 2, 3])
+async def test_the_lines_that_are_seen_and_those_that_are_not_add_up(chosen):
+    """“11 ↓ 5 more” stood over five lines: the sixth was below the end of the dialog, which scrolls too."""
+    _runner, host = opened(chosen, KILL, snapshot=node(tuple(client(4011 + n) for n in range(14))))
+    async with host.run_test(size=(80, 24)) as pilot:
+        await pilot.pause()
+        for _ in range(4):
+            told = text_of(host).splitlines()
+            at = next(n for n, line in enumerate(told) if "run on: " in line)
+            all_of, *out = map(int, re.findall(r"\d+", told[at].partition("run on: ")[2]))
+            seen = sum(bool(re.search(r"\b40\d\d\b", line)) for line in told[at + 1 :])
+            assert seen + sum(out) == all_of == 14 - chosen, "\n".join(told)
+            host.screen.query_one("#body").scroll_relative(y=1, animate=False)
+            await pilot.pause()
+
+
 async def test_on_a_paused_screen_the_newest_picture_decides():
     runner, host = opened(2)
     async with host.run_test(size=(80, 24)) as pilot:

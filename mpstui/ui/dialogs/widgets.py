@@ -206,6 +206,11 @@ class Scroll(VerticalScroll):
     def validate_show_vertical_scrollbar(self, show: bool) -> bool:
         return show and self.container_size.width > self.styles.scrollbar_size_vertical
 
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        super().watch_scroll_y(old_value, new_value)
+        for each in self.query_children(Listing):
+            each.entitle()
+
 
 LIST_ROWS = 6
 """Lines of a list that there is always room for."""
@@ -254,12 +259,14 @@ class Listing(Scroll):
         self._title = plain(title)
         if len(lines) == len(self._lines) and all(a.is_same(b) for a, b in zip(lines, self._lines, strict=True)):
             self._folded_anew()
+            self.call_after_refresh(self.entitle)
             return
         self._lines = tuple(lines)
         self.set_class(bool(lines), "-some")
         self._fold()
         self.can_focus = self.long
-        self._entitle()
+        self.entitle()
+        self.call_after_refresh(self.entitle)  # others above it may have changed too
         if follow:
             self.scroll_end(animate=False)
 
@@ -311,26 +318,35 @@ class Listing(Scroll):
         self._fold()
         if self.count != before:
             self._take()
-        self._entitle()
+        self.entitle()
 
     @property
     def count(self) -> int:
         """How many lines it has."""
         return len(self._shown)
 
-    def _entitle(self) -> None:
+    def entitle(self) -> None:
+        """Say in the title how many lines are out of view."""
         above, seen = round(self.scroll_y), self.size.height
-        below = self.count - above - seen if seen else 0  # no height: not laid out yet
+        below = self.count - above - seen + self._cut() if seen else 0  # no height: not laid out yet
         more = [f"  {arrow} {number} more" for arrow, number in (("↑", above), ("↓", below)) if number > 0]
         self.border_title = Content(f" {'▸ ' if self.has_focus else ''}{self._title}{''.join(more)} ")
 
+    def _cut(self) -> int:
+        """Of its lines those that are below the end of what it stands in, which scrolls too."""
+        body = self.parent
+        if not isinstance(body, Scroll) or not body.size.height:
+            return 0
+        end = self.virtual_region.y + self.outer_size.height - round(body.scroll_y)
+        return max(0, min(self.size.height, end - body.size.height))
+
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         super().watch_scroll_y(old_value, new_value)
-        self._entitle()
+        self.entitle()
 
     def watch_has_focus(self, _has_focus: bool) -> None:
         super().watch_has_focus(_has_focus)
-        self._entitle()
+        self.entitle()
 
     @property
     def long(self) -> bool:
