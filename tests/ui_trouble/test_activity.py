@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import replace
 
 from mpstui.core.activity import ActivityLook, Launcher, activity_look
 from mpstui.core.model import Past, ProcessKey
 from mpstui.ui.dialogs import DetailsScreen
-from mpstui.ui.trouble.activity import SECONDS, ActivityScreen
-from tests.ui.screen import text_of
+from mpstui.ui.trouble.activity import SECONDS, ActivityScreen, LaunchersPanel
+from tests.ui.screen import push, text_of
 
 from .nodes import A, B, C, member, node, said, trouble_app
 
@@ -68,6 +69,27 @@ async def test_it_looks_once_and_again_at_the_key() -> None:
         assert not isinstance(app.screen, ActivityScreen)
 
 
+async def test_who_has_gone_since_the_look_is_told_of_in_the_past_tense() -> None:
+    """It stayed in the list with "holds 1.0 GiB" and "client of …", and nothing said when it was counted."""
+    whole = node((member(A, 0), member(B, 0)))
+    app = trouble_app(whole)
+    async with app.run_test(size=(80, 24)) as pilot:
+        app.collector.activity = counting = Counting(app.collector)
+        counting.over.set()
+        await pilot.press("a")
+        await pilot.pause()
+        looked = time.strftime("%H:%M:%S", time.localtime(whole.time))
+        assert f" 1 of 2 processes launch · {looked}" in text_of(app)
+        assert ("gone" in text_of(app), "holds 1.0 GiB" in said(app)) == (False, True)
+        text = await push(pilot, node((member(B, 0),)))
+        assert f" 1 of 2 processes launch · {looked} · 1 gone" in text
+        told = said(app)
+        assert all(words in told for words in ("gone since then", "held 1.0 GiB", "was a client of"))
+        assert "holds 1.0 GiB" not in told
+        await pilot.press("j")
+        assert "holds 1.0 GiB" in said(app)
+
+
 async def test_nobody_is_counted_in_the_past_and_no_key_offers_it() -> None:
     shown = Past("PAST", 5.0, 0.0, 9.0, playing=False, speed=1.0, why="this is over")
     app = trouble_app(replace(node((member(A, 0),)), past=shown))
@@ -96,8 +118,17 @@ async def test_what_a_stranger_is_called_is_text() -> None:
         await pilot.press("a")
         await pilot.pause()
         assert "[red]" in text_of(app)
-        assert "computes without MPS" in said(app)
+        assert "computed without MPS" in said(app), "the node has no such process"
         await pilot.press("enter")
         assert isinstance(app.screen, ActivityScreen), "there is nothing more to tell, and that is said"
         assert any("no client of MPS" in each.message for each in app._notifications)
         assert app.screen.panel.size.height > app.screen.text.size.height, "who launches is what one has come for"
+
+
+def test_where_nobody_could_be_counted_none_is_said_to_launch_nothing() -> None:
+    """In the past it said “0 of 15 processes launch”."""
+    snapshot = node((member(A, 0), member(B, 0)))
+    panel = LaunchersPanel()
+    for counts, told in (({}, " 2 processes, none counted"), ({A: 0}, " 0 of 2 processes launch")):
+        panel.set_rows(activity_look(snapshot, 2.0, "", counts, {}).launchers)
+        assert panel.title()[1][0] == told

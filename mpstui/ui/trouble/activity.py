@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+import time
+from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -36,13 +37,23 @@ class LaunchersPanel(TablePanel[Launcher]):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.under_way: Line = ()
+        self.looked: float | None = None
+        """When it was counted."""
+        self.gone: frozenset[ProcessKey] = frozenset()
+        """Who has ended since then, or has left MPS."""
 
     def key(self, row: Launcher) -> Hashable:
         return row.key
 
     def title(self) -> Line:
         launch = sum(bool(row.launches) for row in self.rows)
-        told = f" {launch} of {plural(len(self.rows), 'process')} launch" if self.rows else ""
+        counted = any(row.launches is not None for row in self.rows)
+        told = ""
+        if self.rows:
+            many = plural(len(self.rows), "process")
+            told = f" {launch} of {many} launch" if counted else f" {many}, none counted"
+            told += time.strftime(" · %H:%M:%S", time.localtime(self.looked)) if self.looked is not None else ""
+            told += f" · {len(self.gone)} gone" if self.gone else ""
         return (("Launches", "title"), (told, "dim"), *self.under_way)
 
     def sorted_by(self, each: Field[Launcher]) -> str:
@@ -103,7 +114,11 @@ class ActivityScreen(ListScreen):
                 self.show()
 
     def fill(self, snapshot: Snapshot) -> None:
-        self.launchers.set_rows(self._look.launchers if self._look else (), context=(self._look, self._counting))
+        rows = self._look.launchers if self._look else ()
+        panel = self.launchers
+        panel.looked = self._look.time if self._look else None
+        panel.gone = _gone(rows, snapshot)
+        panel.set_rows(rows, context=(self._look, self._counting, panel.gone))
 
     def describe(self, snapshot: Snapshot) -> tuple[str, list[Para]]:
         look, said = self._look, []
@@ -116,7 +131,7 @@ class ActivityScreen(ListScreen):
             said.append(Para(f"Counted from outside, by {look.how}; {after}.", "dim", "·"))
         row = self.launchers.cursor_row
         if row is not None and look is not None:
-            said += [Para(), *_about(row)]
+            said += [Para(), *_about(row, gone=row.key in self.launchers.gone)]
         return "What it says", said
 
     def own_hints(self) -> list[KeyHint]:
@@ -150,20 +165,34 @@ class ActivityScreen(ListScreen):
         self.host.open_details("client", key)
 
 
-def _about(row: Launcher) -> list[Para]:
-    """The process under the cursor."""
+def _gone(rows: Sequence[Launcher], snapshot: Snapshot) -> frozenset[ProcessKey]:
+    """Who is there no more, by those who know: the daemon of a client, NVML of the others."""
+    there = {client.key for daemon in snapshot.daemons for client in daemon.clients()}
+    there |= {each.key for each in snapshot.outside}
+
+    def known(row: Launcher) -> bool:
+        daemon = snapshot.daemon(row.pipe_dir) if row.pipe_dir is not None else None
+        return daemon.servers_known if daemon is not None else snapshot.nvml_detail is None
+
+    return frozenset(row.key for row in rows if row.key.among(there) is None and known(row))
+
+
+def _about(row: Launcher, *, gone: bool) -> list[Para]:
+    """The process under the cursor; ``gone``: since the look."""
     said = [Para(f"{row.pid}: {owner(row.user, row.uid)}", "accent", "▸")]
+    if gone:
+        said.append(Para("gone since then", "warn", "–"))
     if row.launches is None:
         said.append(Para(f"not counted: {row.why}", "warn", "▲"))
     else:
         of_all = "" if row.share is None else f", {row.share:.1f} % of all that were counted"
         said.append(Para(f"{row.launches:,} launches{of_all}", "text", "·"))
     if row.gpu_memory is not None:
-        said.append(Para(f"holds {LAUNCHER['gpu_memory'].text(row, View())}", "text", "·"))
+        said.append(Para(f"{'held' if gone else 'holds'} {LAUNCHER['gpu_memory'].text(row, View())}", "text", "·"))
     if row.pipe_dir is None:
-        said.append(Para("computes without MPS", "bad", "▲"))
+        said.append(Para("computed without MPS" if gone else "computes without MPS", "bad", "▲"))
     else:
-        said.append(Para(f"client of {path_text(row.pipe_dir)}", "dim", "·"))
+        said.append(Para(f"{'was a ' if gone else ''}client of {path_text(row.pipe_dir)}", "dim", "·"))
     if row.container:
-        said.append(Para(f"in {row.container}", "dim", "·"))
+        said.append(Para(f"{'was ' if gone else ''}in {row.container}", "dim", "·"))
     return [*said, Para(row.command or UNKNOWN, "text", "·")]
