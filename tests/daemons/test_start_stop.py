@@ -442,6 +442,25 @@ def test_the_question_names_the_limits_that_go_with_the_daemon() -> None:
     assert limits_lost(replace(limited, servers=(), default_client_priority=None)).count(";") == 1
 
 
+def test_with_static_partitions_it_names_them_and_no_percentage_which_has_no_effect() -> None:
+    from mpstui.core.model import Daemon, PartitionTable, ProcessKey, Server, SmPartition
+    from mpstui.operations.daemons import limits_lost
+
+    made = PartitionTable(partitions=(SmPartition("GPU-1", "a", 3), SmPartition("GPU-1", "b")))
+    static = Daemon(
+        Path("/tmp/mps_0"),
+        ProcessKey(480, 1),
+        default_active_thread_percentage=50.0,
+        servers=(Server(ProcessKey(7, 1), active_thread_percentage=25.0),),
+        static_partitioning=True,
+        partitions=made,
+    )
+    assert limits_lost(static).startswith("its partitions go with it (2 static partitions of 3, — chunks); ")
+    limited = limits_lost(replace(static, default_client_priority=1))
+    assert limited.startswith("its limits and partitions go with it (the default: priority below normal; 2 static ")
+    assert limits_lost(replace(static, partitions=None)) == ""
+
+
 async def test_of_many_that_are_left_some_are_named_and_the_others_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     clients = tuple(Client(ProcessKey(pid, 1), user="alice", command="train") for pid in range(1, 9))
     away = (Client(ProcessKey(70), local=False), Client(ProcessKey(71), local=False, pid_here=6))
