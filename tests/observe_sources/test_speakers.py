@@ -241,7 +241,7 @@ def test_whose_socket_it_is_tells_who_listens_there(
 ) -> None:
     says(monkeypatch, sockets_of=own, listening={}, listening_at=there, process_key=ProcessKey(480, now))
     why = discovery._anothers_socket(P, ProcessKey(480, 1))
-    assert why == ("its socket control is another process's" if anothers else None)
+    assert why == (("its socket control is another process's", True) if anothers else None)
 
 
 def test_a_daemon_that_has_no_number_here_is_one_of_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -417,7 +417,7 @@ def test_where_the_kernels_list_has_other_numbers_nobody_is_said_not_to_listen(
                 dead.replace(room / name) if dead.exists() else None
         said = discovery._anothers_socket(room, mine)
         reached = discovery._is_reached(room / "control", mine, os.geteuid())
-        assert (said, reached) == ((None, None) if other else ("nobody listens at its socket control", False))
+        assert (said, reached) == ((None, None) if other else (("nobody listens at its socket control", False), False))
 
 
 @pytest.mark.parametrize("lost", discovery.SOCKETS)
