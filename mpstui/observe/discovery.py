@@ -1021,10 +1021,9 @@ def _cut_off(pipe_dir: Path, protocol: Protocol | None, daemon: ProcessKey, spea
 
 def _anothers_socket(pipe_dir: Path, daemon: ProcessKey) -> tuple[str, bool] | None:
     """Which socket in the place of a daemon's own is another process's, or nobody's, as a clause, and whether somebody
-    listens there: whoever may write to
-    the directory moves the socket of another daemon of root's there, which is root's too. The daemon itself listens at
-    both (fact 50). None also where it is not known, as of a process in another network namespace, or of one whose
-    descriptors may not be looked at."""
+    listens there: whoever may write to the directory moves the socket of another daemon of root's there, which is
+    root's too. The daemon itself listens at both (fact 50). None also where it is not known, as of a process in another
+    network namespace, or of one whose descriptors may not be looked at."""
     if not (sockets := sockets_of(daemon.pid)):
         return None
     own = listening(sockets) or {}

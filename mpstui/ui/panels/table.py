@@ -170,9 +170,10 @@ class TablePanel(Panel[T]):
         line: list[tuple[str, str]] = [(" " * self.GUTTER, "head")]
         for each, room, mark, legend in columns:
             name = each.heading(room)
-            for said in (name, name.partition("/")[0].rstrip()) if legend else ():
-                if len(said) + len(mark or " ") + len(legend) < room:
-                    name, mark = f"{said}{mark or ' '}{legend}", ""
+            short = name.partition("/")[0].rstrip()
+            for said, of_it in ((name, legend), (name, legend[:1]), (short, legend)) if legend else ():
+                if len(said) + len(mark or " ") + len(of_it) < room:
+                    name, mark = f"{said}{mark or ' '}{of_it}", ""
                     break
             if mark:  # it is never what gives way, and one cell stays free before the next heading
                 gap = " " if len(name) + 2 < room else ""
