@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from mpstui.core.text import error_text, path_text
-from mpstui.observe.devices import NodeXids, RealNvml, begun_ahead
+from mpstui.observe.ahead import begun_ahead
+from mpstui.observe.devices import NodeXids, RealNvml
 from mpstui.observe.sources import LaunchSource, NodeSources, ProcessSource
 from mpstui.sim.marker import BrokenMarkerError, claim, is_simulated
 from mpstui.system.procfs import Cgroups, ProcessFacts, ProcProcesses, find_elsewhere, nameless_uid
@@ -177,6 +178,7 @@ def _simulated(pipe_dirs: Sequence[Path]) -> NodeSources:
         control_binary(driver_of_node(dirs[0])),
         nvml,
         processes,
+        foreign=lambda pipe_dir: not is_simulated(pipe_dir),
         add=add,
         worker_command=worker,
         set_compute_mode=nvml.set_compute_mode,

@@ -151,7 +151,7 @@ DEMO = (
     View("daemons-force", ("d", "x", *FORCE), settle=1.5),
     View("partitions-none", ("P",), settle=1.5),
     View("freeze", ("F",), back=("F",)),
-    View("mouse", ("M",), back=("M",)),
+    View("mouse", ("f12",), back=("f12",)),
     View("copied", ("y",)),
     View("past", ("<", "~PAST", "<"), back=("end",), page=USUAL),
     View("past-time", ("T",)),

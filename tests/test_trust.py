@@ -163,6 +163,9 @@ STAMPED = ALICE._replace(stamp=(1, 2, 3, 3, 4, 5))
         (STAMPED, STAMPED._replace(stamp=(1, 2, 3, 3, 3, 5)), "its directory or its sockets are other ones"),
         (STAMPED, ALICE, None),  # others may no longer write there
         (ALICE, STAMPED, None),
+        (ROOT._replace(folder=(1, 2)), ROOT._replace(folder=(1, 2)), None),
+        (ROOT._replace(folder=(1, 2)), ROOT, None),
+        (ROOT._replace(folder=(1, 2)), ROOT._replace(folder=(1, 3)), "its name leads to another directory"),
     ],
 )
 def test_a_change_is_for_the_daemon_that_was_asked_about(asked: Speaker, now: Speaker, why: str | None) -> None:

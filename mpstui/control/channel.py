@@ -285,7 +285,7 @@ def nothing_sent(pipe_dir: Path, speaker: Speaker, other: str | None) -> str:
     if speaker.uid is not None:
         return f"Nothing was sent to {where}: {other}. Look again before it is done."
     message = f"Nothing was sent: whose daemon is in {where} is not known: {speaker.why}. "
-    return message + "Name it by a path that nobody else can change."
+    return message + (speaker.remedy or "Name it by a path that nobody else can change.")
 
 
 class ExchangedError(Exception):

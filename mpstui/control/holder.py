@@ -255,6 +255,29 @@ def listening_at(path: Path) -> frozenset[int]:
     return frozenset()
 
 
+def is_served(path: Path) -> bool | None:
+    """Whether some process has the socket open that who connects at this name comes to, in whatever namespace; None
+    where that cannot be told.
+
+    What asks is a socket of another kind: the kernel refuses it by that where there is one to connect to, and by its
+    absence where there is none, and nobody hears of it (a connection leaves two lines in the daemon's log, fact 50).
+    """
+    try:
+        fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except (OSError, ValueError) as error:
+        return None if isinstance(error, PermissionError) else False
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as asks:
+            asks.connect(f"/proc/self/fd/{fd}")  # of any length
+    except OSError as error:
+        if error.errno == errno.EPROTOTYPE:
+            return True
+        return False if error.errno == errno.ECONNREFUSED else bool(listening_at(path)) or None
+    finally:
+        os.close(fd)
+    return True
+
+
 def _listening() -> Iterator[tuple[int, FileAt]]:
     """Each listening socket with the file it is at; raises OSError."""
     for inode, attributes in _unix_sockets(_LISTENING):

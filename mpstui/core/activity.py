@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from math import isnan, nan
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from mpstui.core.model import Client, ProcessKey, Snapshot, Source
-from mpstui.core.text import UNKNOWN, path_text
+from mpstui.core.text import UNKNOWN, path_text, plural
 
 CAVEAT = "Launches are not SM time: one long kernel keeps a GPU as busy as a thousand short ones."
 ELSEWHERE = "it is in another PID namespace, and which process it is here is not proved"
@@ -48,6 +48,26 @@ class Launcher(NamedTuple):
         return self.key.pid
 
 
+def launching_words(launchers: Sequence[Launcher], verb: str, one: str) -> str:
+    """``11 of 14 clients launch, 1 of 2 without MPS``: clients are counted as everywhere else, and the others apart.
+    ``one``: the verb where it is one client."""
+    inside = [each for each in launchers if each.pipe_dir is not None]
+    outside = [each for each in launchers if each.pipe_dir is None]
+    said = []
+    if inside:
+        said.append(f"{_busy(inside)} of {plural(len(inside), 'client')} {one if len(inside) == 1 else verb}")
+    if outside:
+        of = f"{len(outside)}" if inside else plural(len(outside), "process")
+        said.append(
+            f"{_busy(outside)} of {of} without MPS" + ("" if inside else f" {one if len(outside) == 1 else verb}")
+        )
+    return ", ".join(said)
+
+
+def _busy(launchers: Iterable[Launcher]) -> int:
+    return sum(bool(each.launches) for each in launchers)
+
+
 NOT_THERE: Final = "No MPS daemon runs here, so that there is no client to count."
 
 
@@ -80,9 +100,8 @@ class ActivityLook(NamedTuple):
             return " ".join(self.unknown) or (none if self.daemons else NOT_THERE)
         if not counted:
             return f"No client could be counted: {self.launchers[0].why}."
-        busy = [each for each in counted if each.launches]
         missing = len(self.launchers) - len(counted)
-        text = f"{len(busy)} of {len(counted)} launched kernels in {self.seconds:.1f} s"
+        text = f"In {self.seconds:.1f} s {launching_words(counted, 'launched kernels', 'launched kernels')}"
         return " ".join((f"{text}; {missing} could not be counted." if missing else f"{text}.", *self.unknown))
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from dataclasses import replace
 from typing import NamedTuple
 
 from mpstui.core.model import Client, Daemon, PendingClient, ProcessKey, Server
@@ -52,16 +53,33 @@ class BlastRadius(NamedTuple):
     refused: tuple[PendingClient, ...]
     """Who waits already and would be refused, like every new client of the server on whatever device, until the last
     one of those hit has ended."""
+    over: tuple[Client, ...]
+    """Clients of the same server whose GPU work has ended already."""
     bridges: tuple[Client, ...]
     """Clients that join what would be separate groups without them: moving one makes the radius smaller."""
 
 
-def blast_of(daemon: Daemon, key: ProcessKey) -> BlastRadius | None:
-    """The radius of one client; None where it is not one of the daemon's."""
-    server = server_of(daemon, key)
+def over(daemon: Daemon, server: Server) -> frozenset[ProcessKey]:
+    """Clients whose GPU work has ended, by terminate_client or by a fault that the daemon confirms: they can fault no
+    more, have nothing left to lose, and nobody is lost through them."""
+    hit = server.fault.affected if server.fault is not None and server.fault.confirmed else ()
+    return frozenset(hit) | {c.key for c in server.clients if c.state == "TERMINATED" or c.key == daemon.blocked_by}
+
+
+def without(server: Server, keys: Collection[ProcessKey]) -> Server:
+    """The server as if these were no clients of it."""
+    return replace(server, clients=tuple(c for c in server.clients if c.key not in keys)) if keys else server
+
+
+def blast_of(daemon: Daemon, key: ProcessKey, *, believed: bool = True) -> BlastRadius | None:
+    """The radius of one client; None where it is not one of the daemon's. ``believed``: whether the daemon's word is
+    enough for whose GPU work has ended."""
+    whole = server_of(daemon, key)
     client = daemon.find_client(key)
-    if server is None or client is None:
+    if whole is None or client is None:
         return None
+    ended = over(daemon, whole) - {key} if believed else frozenset()
+    server = without(whole, ended)
     lost = blast_radius(server, [key])
     hit = {key} | {other.key for other in lost}
     return BlastRadius(
@@ -70,6 +88,7 @@ def blast_of(daemon: Daemon, key: ProcessKey) -> BlastRadius | None:
         devices=frozenset().union(*(c.device_uuids for c in server.clients if c.key in hit)),
         unhurt=tuple(c for c in server.clients if c.key not in hit),
         refused=tuple(p for p in daemon.pending if p.server_pid in {None, server.pid}),
+        over=tuple(c for c in whole.clients if c.key in ended),
         bridges=tuple(c for c in bridges(server) if c.key in hit),
     )
 

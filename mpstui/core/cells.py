@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from mpstui.core.late import pattern
 from mpstui.core.model import (
@@ -243,7 +243,23 @@ def state_mark(client: Client, *, lost: bool = False, claimed: bool = False) -> 
         return "✕ TERMINATED", "bad"
     if client.terminate_requested:
         return "◌ ENDING", "warn"
-    return ("● ACTIVE", "good") if client.state == "ACTIVE" else ("○ INACTIVE", "dim")
+    if client.state != "ACTIVE":
+        return "○ INACTIVE", "dim"
+    found = launching(client)
+    return ("● ACTIVE", "plain") if found is None else ("● LAUNCHES", "good") if found else ("○ NO LAUNCH", "plain")
+
+
+_HELD: Final = 3
+"""Windows for which a client counts as one that launches after it has: a pause of seconds between two steps is none."""
+
+
+def launching(client: Client) -> bool | None:
+    """Whether it launches kernels, by the last windows in which they were counted; None where they are not. ``ACTIVE``
+    says no more than that it has a context."""
+    counted = client.activity
+    if counted is None or counted.launches_per_second is None:
+        return None
+    return any((*counted.rates[-_HELD:], counted.launches_per_second))
 
 
 def status_mark(server: Server, *, claimant: str | None = None) -> tuple[str, str]:

@@ -33,6 +33,7 @@ _WORDS: Final[Mapping[Cause, _Words]] = {
     "starting": _Words("unknown"),
     "busy": _Words("unknown"),
     "not_asked": _Words("unknown"),
+    "not_found": _Words("unknown"),
     "not_spoken": _Words("ok"),
     "held": _Words(
         "held",
@@ -69,6 +70,7 @@ def meaning_of(health: Health) -> str:
 
 
 _UNASKED: Final = "whether it answers is not known yet: it has answered no question so far"
+NOT_FOUND: Final = "it runs, and nvidia-cuda-mps-control does not find it"
 STARTING: Final = "it does not have its sockets yet"
 _NOT_ALONE: Final = "End no process only because this daemon names it."
 _ASK: Final = "Ask the daemon's user, or start a new daemon in another directory."
@@ -221,6 +223,12 @@ def unreached(why: str, remedy: str, moment: Moment) -> Condition:
     """It runs, and the last command came to nobody: ``why``, what is in the place of its sockets. How one is in whose
     place somebody answers is another condition; :func:`cut_off` marks both."""
     return _condition("not_asked", why + moment.age, remedy)
+
+
+def not_found(detail: str, remedy: str, moment: Moment) -> Condition:
+    """It runs, as is seen, and the control program finds none there; ``detail``: what is seen of it, one clause."""
+    text = "; ".join(filter(None, (NOT_FOUND, detail)))
+    return _condition("not_found", text + moment.age, remedy)
 
 
 def not_spoken(reason: str) -> Condition:

@@ -24,12 +24,15 @@ Health = Literal[KnownHealth, "unknown"]
 """``ok``: it answers. ``held``: somebody keeps a control session open (fact 2). ``blocked``: the daemon answers nobody
 (fact 16). ``stale``: files of a daemon that is gone (fact 3). ``absent``: nothing there. ``unknown``: it runs, and
 whether it answers is not known, as nobody has asked it yet or can ask it; null in JSON."""
+_NOBODY: Final = frozenset(("not_asked", "not_found"))
+"""Causes of a condition with which nobody is there who may answer."""
 Cause = Literal[
     "none",
     "unasked",
     "starting",
     "busy",
     "not_asked",
+    "not_found",
     "not_spoken",
     "held",
     "terminated_twice",
@@ -612,7 +615,7 @@ class Daemon:
     @property
     def unread(self) -> bool:
         """It runs, and is not to be asked: no control binary, one whose answers cannot be read, or ``unspoken``."""
-        return self.condition.cause in {"busy", "not_asked", "not_spoken"}
+        return self.condition.cause in {"busy", "not_asked", "not_found", "not_spoken"}
 
     @property
     def unspoken(self) -> str | None:
@@ -685,12 +688,12 @@ class Daemon:
 
     def who_answers(self, euid: int | None) -> str | None:
         """As :meth:`claimant`; None too where nobody is there who may answer."""
-        return self.claimant(euid) if self.condition.cause != "not_asked" and self.speaker.listens else None
+        return self.claimant(euid) if self.condition.cause not in _NOBODY and self.speaker.listens else None
 
     def usurped(self, euid: int | None) -> bool:
         """Whether another user has put himself, or may have, in the place of this daemon of root's or of ``euid``'s
         (``trust.is_usurped``)."""
-        return self.runs and self.pid is not None and not (self.simulated or self.by_logs) and is_usurped(self, euid)
+        return self.runs and self.pid is not None and not self.by_logs and is_usurped(self, euid)
 
     def usurpation(self, where: str = "") -> str:
         """What is seen of it where it is usurped (``trust.usurpation``)."""
@@ -793,6 +796,8 @@ class Device:
     context_daemons: int = 1
     """Daemons that have contexts on it, or may. Of several nobody has measured whether the limit is for each or for
     all."""
+    pci_bus_id: str | None = None
+    """As nvidia-smi writes it: ``00000000:06:00.0``."""
 
     @property
     def called(self) -> str:

@@ -91,6 +91,12 @@ KINDS: Final[Mapping[str, Mapping[Severity, Words]]] = {
             "change.",
         )
     },
+    "daemon_led_elsewhere": {
+        "warning": Words(
+            "The name of the daemon's directory leads to another one than before: what is shown is what is there now.",
+            "Name the directory that is meant, and not a link to it: --pipe-dir.",
+        )
+    },
     "daemon_environment": {
         "warning": Words(
             "A variable in the daemon's environment sets no limit. The default holds.",

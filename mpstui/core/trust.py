@@ -46,11 +46,19 @@ class Speaker(NamedTuple):
     to; None where that is not known."""
     listens: bool = True
     """Whether somebody may answer there: not where nobody listens at one of its sockets."""
+    folder: tuple[int, int] | None = None
+    """Device and inode of the directory of which that is so, where it was looked at."""
+    remedy: str = ""
+    """What makes it known whose daemon it is, a sentence, where nobody else's doing keeps it unknown."""
 
     @property
     def without_times(self) -> Speaker:
         """Without the directory's own times, which change with each file that the daemon makes there."""
         return self._replace(stamp=self.stamp[:2] + self.stamp[4:])
+
+    def is_elsewhere(self, before: Speaker) -> bool:
+        """Whether it is of another directory than the one before."""
+        return None not in {self.folder, before.folder} and self.folder != before.folder
 
 
 NOBODY: Final = Speaker()
@@ -73,10 +81,7 @@ class Meant(NamedTuple):
     """PID and start time, where they were known."""
 
     def why_not(self, now: Speaker) -> str | None:
-        """Why what is behind the name now is not that one, as a clause; None where it is, as its directory tells.
-
-        A user who exchanges a directory of his own for another one of his own changes nothing for anybody else.
-        """
+        """Why what is behind the name now is not that one, as a clause; None where it is, as its directory tells."""
         asked = self.speaker
         if asked == NOBODY:
             return None
@@ -84,6 +89,8 @@ class Meant(NamedTuple):
             if asked.uid is None:
                 return f"now it is {now.why}, and whose it was when it was asked about was not known"
             return f"now it is {now.why}, and when it was asked about it was {asked.why}"
+        if now.is_elsewhere(asked):
+            return "its name leads to another directory than when it was asked about"
         looked = asked.uid is None or (asked.stamp and now.stamp)  # of nobody's one knows nothing else
         if looked and asked.without_times.stamp != now.without_times.stamp:
             return "its directory or its sockets are other ones than when it was asked about"
@@ -170,6 +177,13 @@ def end_usurped(heard: Heard) -> str:
     when = "" if heard.speaker.reached is False else ", once its clients have ended,"
     end = f"As root{when or ','} end its process" if heard.uid == 0 else f"End its process{when.removesuffix(',')}"
     return f"{end}: {command}. Start it again in a directory that only its user may change."
+
+
+def end_not_found(heard: Heard) -> str:
+    """What there is to do about a daemon that runs and takes no command, a sentence."""
+    command = f"mpstui daemon stop --force --pipe-dir {shlex.quote(path_text(heard.pipe_dir))}"
+    whose = "As root, end" if heard.uid == 0 else "End"
+    return f"{whose} its process, once its clients have ended: {command}. Then start it again."
 
 
 def as_yet(heard: Heard) -> str | None:

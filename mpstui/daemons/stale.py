@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import fcntl
 import os
-import socket
 import stat
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from mpstui.control.commandline import PROGRAM, SOCKETS
+from mpstui.control.holder import is_served
 from mpstui.core.text import path_text
 from mpstui.observe.discovery import Place, discover
 
@@ -35,7 +36,8 @@ def clean(pipe_dir: Path) -> tuple[str, ...]:
     """
     place: Place = discover((pipe_dir,), env={})[0]
     if place.state == "running":
-        return (f"nothing was removed from {path_text(pipe_dir)}: a daemon runs there",)
+        why = place.detail if place.daemon is None and place.detail else "a daemon runs there"
+        return ("; ".join((f"nothing was removed from {path_text(pipe_dir)}: {why}", *_links(pipe_dir))),)
     if place.within is not None:
         return (f"nothing was removed: {place.detail}",)
     try:
@@ -43,9 +45,20 @@ def clean(pipe_dir: Path) -> tuple[str, ...]:
     except OSError as error:
         return () if isinstance(error, FileNotFoundError) else (f"{path_text(pipe_dir)}: {error.strerror}",)
     try:
-        return _clean(folder, pipe_dir)
+        left = [f"{link}, which is left" for link in _links(pipe_dir)]
+        return (*_clean(folder, pipe_dir), *(("; ".join(left),) if left else ()))
     finally:
         os.close(folder)
+
+
+def _links(pipe_dir: Path) -> list[str]:
+    """What is a link in the place of a daemon's file, and where it leads, a clause each: none is taken away, as another
+    daemon's files may be named by it."""
+    found = []
+    for name in _LEFT:
+        with suppress(OSError, ValueError):
+            found.append(f"{name} is a link to {path_text(Path(os.readlink(pipe_dir / name)))}")
+    return found
 
 
 def _clean(folder: int, pipe_dir: Path) -> tuple[str, ...]:
@@ -65,7 +78,7 @@ def _clean(folder: int, pipe_dir: Path) -> tuple[str, ...]:
     removed, kept = [], []
     try:
         for name in present:
-            if name in SOCKETS and _answers(folder, name):
+            if name in SOCKETS and is_served(Path(f"/proc/self/fd/{folder}/{name}")) is not False:
                 return (f"nothing was removed from {path_text(pipe_dir)}: somebody listens at its {name}",)
         for name in present:
             try:
@@ -77,19 +90,6 @@ def _clean(folder: int, pipe_dir: Path) -> tuple[str, ...]:
         if lock is not None:
             os.close(lock)
     return (*((f"{REMOVED}: {', '.join(removed)}",) if removed else ()), *kept)
-
-
-def _answers(folder: int, name: str) -> bool:
-    """Whether somebody listens at the socket, in whatever namespace: the kernel refuses where nobody does."""
-    try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as asking:
-            asking.setblocking(False)
-            asking.connect(f"/proc/self/fd/{folder}/{name}")
-    except (ConnectionRefusedError, FileNotFoundError):
-        return False
-    except OSError:
-        pass  # too many wait already, or it is of another type: there is somebody
-    return True
 
 
 def _mine(folder: int, name: str, right: Callable[[int], bool]) -> bool:

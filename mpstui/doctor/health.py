@@ -24,8 +24,12 @@ WELL, USAGE, ABSENT, NO_ANSWER, NOT_PERMITTED = 0, 2, 3, 4, 5
 """As in ``operations.types.ExitStatus``, which is slow to load."""
 UNANSWERED: Final = 10.0
 """Seconds from which on a session that stays open, or a command without an answer, is no usual one (facts 1 and 2)."""
-_TAIL: Final = 1 << 16
+_TAILS: Final = (1 << 16, 1 << 22)
+"""Bytes. A daemon that waits for its clients writes of each try to end its server: two days of that are in the larger
+one, which is read where the other has no session's line."""
 _OPEN: Final = (b"NEW UI", b"Cmd:")
+_QUIT: Final = b"Cmd:quit"
+_QUIT_REFUSED: Final = b"Not enough privilege to execute quit"
 _CLOSED: Final = (b"UI closed", b"Starting control daemon", b"Exit with status")
 
 
@@ -74,15 +78,21 @@ def _of_place(place: Place) -> Health:
         place = place._replace(speaker=watched_speaker(place))
     if place.usurped(os.geteuid()):
         return Health(NO_ANSWER, f"{shown}: daemon {pid} runs, but {cut_off_by(place)}")
-    since = _unanswered(place)
-    if since is not None:
+    if (session := _open_session(place)) is None:
+        return Health(WELL)
+    since, quitting = session
+    if quitting:
+        text = f"is told to quit since {since:.0f} s: it ends when its clients have ended, and takes no command"
+        return Health(NO_ANSWER, f"{shown}: daemon {pid} {text}")
+    if since >= UNANSWERED:
         text = f"a control session, or a command without an answer, is open since {since:.0f} s"
         return Health(NO_ANSWER, f"{shown}: daemon {pid} does not answer: {text}")
     return Health(WELL)
 
 
-def _unanswered(place: Place) -> float | None:
-    """For how many seconds the daemon has been busy with one session; None where it is not, or its log does not tell.
+def _open_session(place: Place) -> tuple[float, bool] | None:
+    """For how many seconds the daemon has been busy with one session, and whether by that it was told to quit (since
+    then); None where it is not, or its log does not tell.
 
     A ``ps`` copies text of clients into the log (fact 10), but the end of its session follows at once.
     """
@@ -93,36 +103,50 @@ def _unanswered(place: Place) -> float | None:
     except UnreadableLogError:
         return None
     try:
-        tail = os.pread(fd, _TAIL, max(0, os.fstat(fd).st_size - _TAIL))
+        begun = _open_since(fd, place.daemon.pid)
     except OSError:
         return None
     finally:
         os.close(fd)
-    begun = _open_since(tail, place.daemon.pid)
     if begun is None:
         return None
     from mpstui.control.grammar import Clock  # seldom needed
 
     try:
-        since = time.time() - Clock().read(begun)
+        return time.time() - Clock().read(begun[0]), begun[1]
     except (ValueError, OverflowError):
         return None
-    return since if since >= UNANSWERED else None
 
 
-def _open_since(tail: bytes, pid: int) -> bytes | None:
-    """When the session began that no line of ``tail`` closes, as the log has it; None where there is none."""
-    tag, begun = b" Control %5d] " % pid, None
+def _open_since(fd: int, pid: int) -> tuple[bytes, bool] | None:
+    """When the session began that no line closes, as the log has it, and whether it was told to quit, and when; None
+    where there is none."""
+    size = os.fstat(fd).st_size
+    for length in _TAILS:
+        ended, found = _last_session(os.pread(fd, length, max(0, size - length)), pid)
+        if ended or found is not None or length >= size:
+            return found
+    return None
+
+
+def _last_session(tail: bytes, pid: int) -> tuple[bool, tuple[bytes, bool] | None]:
+    """Whether the last line of a session closes it, and ``_open_since`` by these lines alone."""
+    tag, begun, refused = b" Control %5d] " % pid, None, False
     for line in reversed(tail.split(b"\n")):
         begin, _, text = line.partition(tag)
-        if not line.startswith(b"[") or not text.startswith((*_OPEN, *_CLOSED)):
+        if not line.startswith(b"[") or not text.startswith((*_OPEN, *_CLOSED, _QUIT_REFUSED)):
             continue
         if text.startswith(_CLOSED):
-            return begun
-        begun = begin[1:24]
+            return True, begun
+        if text.startswith(_QUIT_REFUSED):
+            refused = True
+            continue
+        begun = begin[1:24], False
+        if text.startswith(_QUIT) and not refused:
+            return False, (begin[1:24], True)
         if text.startswith(b"NEW UI"):
-            return begun
-    return begun
+            break
+    return False, begun
 
 
 def tell(health: Health) -> int:

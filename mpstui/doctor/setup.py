@@ -158,9 +158,8 @@ def _exchanged(place: DirectoryFacts, daemon: Daemon | None, subject: str) -> It
         return
     if daemon.speaker.uid is None:
         text = f"whose daemon is there is not known: {daemon.speaker.why}; as root mpstui changes nothing there"
-        yield Finding(
-            "pipe_dir", "warning", subject, text, "Give it a directory that its user and root alone can change."
-        )
+        remedy = daemon.speaker.remedy or "Give it a directory that its user and root alone can change."
+        yield Finding("pipe_dir", "warning", subject, text, remedy)
     elif daemon.speaker.stamp and place.mode is not None and not place.mode & 0o002:
         text = f"its mode is {place.mode:04o}: its group, or whom its access control list names, can put other sockets"
         yield Finding("pipe_dir", "warning", subject, f"{text} in the place of the daemon's", _closing(place))

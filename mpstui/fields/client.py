@@ -175,7 +175,8 @@ def _state_facts(client: Client, view: View) -> Iterable[Fact]:
 
 
 def _state_hit(client: Client, view: View, text: str) -> bool:
-    words = [client.state.lower(), *(["outdated"] if client.outdated_limits else ())]
+    shown = state_mark(client, lost=client.key in view.lost, claimed=client.key in view.claimed)[0][2:]
+    words = [client.state.lower(), shown.lower(), *(["outdated"] if client.outdated_limits else ())]
     return any(word.startswith(text) for word in words)
 
 
@@ -521,7 +522,8 @@ CLIENT: Final[Thing[Client]] = Thing(
         ),
         Field(
             "state", "state", enum(ClientState), lambda c, v: c.state,
-            about="INACTIVE: connected without a context. TERMINATED: its contexts were ended, its process lives.",
+            about="ACTIVE: it has a context, at work or not. LAUNCHES and NO LAUNCH on the screen, where these are "
+            "counted. INACTIVE: connected without a context. TERMINATED: its contexts were ended, its process lives.",
             column=Column(50, 13, 95, cell=_state_cell, gap=0), row=Text(50, "STATE", _state_row),
             detail=Detail("mps", 10, facts=_state_facts), matches=_state_hit, searched=True,
             metric=Metric(
@@ -786,7 +788,7 @@ GROUPS: Final[Mapping[str, Callable[[Client, View], str | None]]] = {
     "pod": _in("pod"),
     "job": _in("job"),
     "unit": _in("unit"),
-    "container": _in("container"),
+    "container": lambda client, view: client.where.name("container") if client.where else client.container,
     "user": lambda client, view: client.user or (None if client.uid is None else str(client.uid)),
     "gpu": lambda client, view: gpus_text(client, view.indices) if client.device_uuids else None,
     "server": lambda client, view: None if client.server_pid is None else str(client.server_pid),
@@ -799,13 +801,26 @@ def groups_of(clients: Iterable[Client], by: str, view: View) -> list[Group]:
     """Clients by ``GROUPS``, in the order in which they come; a group stands where its first one does."""
     found: dict[str | None, list[Client]] = {}
     name, ordinals = GROUPS[by], view.daemon.ordinals if view.daemon is not None else EMPTY
+    clients = tuple(clients)
+    called = _called(clients) if by == "container" else EMPTY
     for client in clients:
-        found.setdefault(name(client, view), []).append(client)
+        own = name(client, view)
+        found.setdefault(called.get(own or "", own), []).append(client)
     apart = [set(name.split(",")) for name in found if name is not None] if by == "gpu" else []
     return [
         Group(by, name, tuple(clients), ordinals, view.device, name is not None and _others(name, apart))
         for name, clients in found.items()
     ]
+
+
+def _called(clients: Iterable[Client]) -> Mapping[str, str]:
+    """The names that the kubelet has for containers, by the ID that a group is called by otherwise. One container is
+    one group where only some of its clients know the name; two of one name, one of them started again, are two."""
+    wheres = [client.where for client in clients if client.where is not None]
+    pairs = {(each.name("container") or "", *each.inner("pod")) for each in wheres if not each.claimed}
+    told = [(pair[0], pair[1]) for pair in pairs if len(pair) == 2 and pair[0]]
+    names = [name for _, name in told]
+    return {own: name for own, name in told if names.count(name) == 1}
 
 
 def _others(name: str, apart: Iterable[set[str]]) -> bool:

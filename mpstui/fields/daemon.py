@@ -151,6 +151,11 @@ def _server_gpus(server: Server, view: View, cells: int) -> Line:
     return ((",".join(sorted({gpu_label(uuid, view.indices) for uuid in _server_uuids(server)})) or UNKNOWN, "plain"),)
 
 
+def _named(view: View) -> bool:
+    """Whether the daemon's servers have names."""
+    return view.daemon is not None and any(server.v3 is not None for server in view.daemon.servers)
+
+
 def _v3_facts(server: Server, view: View) -> Iterable[Fact]:
     if server.v3 is not None:
         yield Fact("name", server.v3.name)
@@ -176,7 +181,8 @@ SERVER: Final[Thing[Server]] = Thing(
         Field("uid", "UID", INTEGER, lambda s, v: s.uid, null=True),
         Field(
             "name", "name", TEXT, lambda s, v: s.v3.name if s.v3 else None, null=True,
-            about="Of a daemon of MPS protocol 3.", detail=Detail("server", 12, facts=_v3_facts),
+            about="Of a daemon of MPS protocol 3.", column=Column(15, 10, 85, when=_named, wide=18),
+            detail=Detail("server", 12, facts=_v3_facts),
         ),
         Field(
             "user", "user", TEXT, lambda s, v: s.user, null=True,

@@ -18,7 +18,7 @@ from mpstui.core.text import (
     format_size,
     path_text,
 )
-from mpstui.fields.common import heading
+from mpstui.fields.common import heading, limits_known
 from mpstui.fields.rows import (
     DEGREES,
     FLAG,
@@ -70,7 +70,32 @@ def _used_row(device: Device, view: View) -> str:
 
 
 def _used_facts(device: Device, view: View) -> Iterable[Fact]:
-    yield Fact("memory", f"{format_size(device.memory_used)} of {format_size(device.memory_total)}")
+    percent = memory_percent(device)
+    full = "" if percent is None else f", {percent:.0f} %"
+    yield Fact("memory", f"{format_size(device.memory_used)} of {format_size(device.memory_total)}{full}")
+
+
+def _limit_facts(device: Device, view: View) -> Iterable[Fact]:
+    """What a new client may take of its memory, by the daemons' defaults and by their servers."""
+    several = len(view.snapshot.daemons) > 1
+    label = "memory limits"
+    for daemon in view.snapshot.daemons:
+        ordinal = next((each for each, uuid in daemon.ordinals.items() if uuid == device.uuid), None)
+        if ordinal is None:
+            continue
+        of = f" of {path_text(daemon.pipe_dir)}" if several else ""
+        limits = [(f"default{of}", daemon.default_pinned_mem_limits, limits_known(daemon, daemon))]
+        limits += [
+            (f"server {each.pid}", each.pinned_mem_limits, limits_known(each, daemon)) for each in daemon.servers
+        ]
+        for whose, sizes, known in limits:
+            size = sizes.get(ordinal)
+            yield Fact(label, f"{whose} {format_size(size) if size is not None else 'none' if known else UNKNOWN}")
+            label = ""
+
+
+def _outside_facts(device: Device, view: View) -> Iterable[Fact]:
+    yield Fact("processes without MPS", number(_outside(device, view)))
 
 
 def _sm_row(device: Device, view: View) -> str:
@@ -174,6 +199,10 @@ DEVICE: Final[Thing[Device]] = Thing(
         ),
         Field("uuid", "UUID", TEXT, lambda d, v: d.uuid, detail=Detail("device", 20)),
         Field(
+            "pci_bus_id", "PCI bus ID", TEXT, lambda d, v: d.pci_bus_id, null=True,
+            about="As nvidia-smi writes it.", detail=Detail("device", 25),
+        ),
+        Field(
             "name", "name", TEXT, lambda d, v: d.name, null=True,
             row=Text(20, "NAME", lambda d, v: d.name or d.uuid),
             column=Column(
@@ -189,6 +218,7 @@ DEVICE: Final[Thing[Device]] = Thing(
         ),
         Field(
             "memory_total", "memory", SIZE, lambda d, v: d.memory_total, null=True,
+            detail=Detail("now", 25, facts=_limit_facts),
             metric=Metric("gpu_memory_total_bytes", "Memory of the device."),
         ),
         Field(
@@ -201,6 +231,10 @@ DEVICE: Final[Thing[Device]] = Thing(
             "compute_mode", "compute mode", TEXT, lambda d, v: d.compute_mode, null=True,
             row=Text(110, "MODE"), column=Column(40, 18, 30, "MODE", style="dim"), detail=Detail("device", 60),
             metric=_GPU_INFO,
+        ),
+        Field(
+            "persistence", "persistence mode", FLAG, lambda d, v: d.persistence, null=True,
+            about="Whether the driver stays loaded without a process.", detail=Detail("device", 65),
         ),
         Field(
             "mig", "MIG", FLAG, lambda d, v: d.mig, null=True, detail=Detail("device", 70),
@@ -276,6 +310,7 @@ DEVICE: Final[Thing[Device]] = Thing(
         Field(
             "outside_processes", "processes outside MPS", INTEGER, _outside, null=True,
             about="Those that compute on it beside the clients of MPS; null: NVML does not say.",
+            detail=Detail("now", 15, facts=_outside_facts),
             metric=Metric("gpu_outside_processes", "Processes that compute on the device without MPS."),
         ),
         Field(

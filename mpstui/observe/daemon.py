@@ -16,7 +16,7 @@ from mpstui.control.protocol import LEGACY, ControlProtocol, protocol_of
 from mpstui.control.wire import Membership
 from mpstui.core.model import MEMORY_VARIABLE, EventKind, ProcessKey
 from mpstui.core.trust import ANYBODY, Speaker
-from mpstui.observe.discovery import Place, find_speaker
+from mpstui.observe.discovery import Place, file_id, find_speaker
 from mpstui.observe.logs import LogWatch
 from mpstui.observe.poll import Asked, Need, Schedule, ask_for, ask_limits, ask_membership
 from mpstui.observe.problems import clients_left, is_silent
@@ -33,6 +33,7 @@ _WHOLE = 60.0
 _TRIES = 3
 """Times that the limits are asked for while somebody sets one after the other."""
 _STANDARD_OUTPUT = "its log is its standard output (it was started with -f): the journal or the container's log has it"
+_ELSEWHERE = "Its name leads to another directory than a moment ago: the answer is not used."
 _NOTHING: frozenset[EventKind] = frozenset()
 
 
@@ -57,6 +58,8 @@ class DaemonWatcher:
         self._clock = clock
         self._monotonic = monotonic
         self._notify = notify
+        self.elsewhere = False
+        """Whether the directory's name was seen to lead to another one than the place that is known."""
         self._logs: LogWatch | None = None
         self._reading_history = True
         self._named: frozenset[int] = frozenset()
@@ -422,8 +425,11 @@ class DaemonWatcher:
         before: in a directory as a daemon makes it, anybody can, and root's daemon would have said what a stranger's,
         or another one of root's, did."""
         place = self._node.watch(self.pipe_dir).place
-        if place is None or not place.speaker.stamp:
+        if place is None or (place.speaker.folder is None and not place.speaker.stamp):
             return None
+        if not place.speaker.stamp:
+            self.elsewhere = await asyncio.to_thread(file_id, self.pipe_dir) not in {None, place.speaker.folder}
+            return Asked(Answer("", Outcome.NOT_PERMITTED, message=_ELSEWHERE, asked=False)) if self.elsewhere else None
         now = await asyncio.to_thread(find_speaker, self.pipe_dir)
         same = now.without_times.stamp == place.speaker.without_times.stamp
         if same and now.uid == place.speaker.uid:

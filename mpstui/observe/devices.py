@@ -11,25 +11,21 @@ can. What it prints is documented by its vendor; it was never tried here on a ma
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import marshal
 import math
 import os
 import shutil
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from mpstui.core.late import dataclass, pattern
 from mpstui.core.model import Device
 from mpstui.core.text import path_text, printable
 from mpstui.core.xid import Xid, parse_line, same_bus
-from mpstui.observe.sources import NvmlSample, NvmlSource, XidSource
-from mpstui.system.parent import end_with_parent
+from mpstui.observe.sources import NvmlSample, XidSource
 from mpstui.system.trusted import NotTrustedError, judge_directory
 
 if TYPE_CHECKING:
@@ -127,9 +123,13 @@ class RealNvml:
         clock: Callable[[], float] = time.monotonic,
         beside: Callable[[], Dcgm | None] = lambda: None,
         sleep: Callable[[float], None] = time.sleep,
+        counted: Mapping[int, Counted] | None = None,
     ) -> None:
         """``lib`` stands in for the pynvml module, which is otherwise imported at the first reading. ``beside``: who
-        tells of devices of which NVML has no SM activity; asked for once, and where there is one such device alone."""
+        tells of devices of which NVML has no SM activity; asked for once, and where there is one such device alone.
+        ``counted``: by device index, the samples of the counters that the first reading counts from, in the binding's
+        type; they are freed here."""
+        self._counted = dict(counted or {})
         self._sleep = sleep
         self._beside: Callable[[], Dcgm | None] | None = beside
         self._dcgm: Dcgm | None = None
@@ -252,7 +252,8 @@ class RealNvml:
                 except lib.NVMLError as error:
                     trouble = _no_reading(error)
                 else:
-                    gpus.append(_Gpu(handle, self._describe(index, uuid, handle), _Gpm(lib, handle, self._clock)))
+                    gpm = _Gpm(lib, handle, self._clock, self._counted.pop(index, None))
+                    gpus.append(_Gpu(handle, self._describe(index, uuid, handle), gpm))
         except lib.NVMLError as error:
             trouble = _no_reading(error)
         if not gpus:
@@ -268,6 +269,7 @@ class RealNvml:
             uuid=uuid,
             index=index,
             name=self._try(lambda: _text(lib.nvmlDeviceGetName(handle))),
+            pci_bus_id=self._try(lambda: _text(lib.nvmlDeviceGetPciInfo(handle).busId)),
             sm_count=self._sm_count(handle, capability),
             compute_capability=None if capability is None else (int(capability[0]), int(capability[1])),
         )
@@ -358,13 +360,15 @@ class RealNvml:
         return None if found is None else {int(each.pid): _bytes(each.usedGpuMemory) for each in found}
 
     def _of_some_version(self, function: str, handle: Any) -> Any:
+        lib = self._lib
+        mismatch = getattr(lib, "NVMLLibraryMismatchError", lib.NVMLError)  # newer bindings', and none of NVML's
         try:
-            return getattr(self._lib, function)(handle)
-        except self._lib.NVMLError as error:
-            if getattr(error, "value", None) != _FUNCTION_NOT_FOUND:
+            return getattr(lib, function)(handle)
+        except (lib.NVMLError, mismatch) as error:
+            if isinstance(error, lib.NVMLError) and getattr(error, "value", None) != _FUNCTION_NOT_FOUND:
                 raise
         # A driver older than the binding has the function's second version only.
-        return getattr(self._lib, f"{function}_v2")(handle)
+        return getattr(lib, f"{function}_v2")(handle)
 
     def _try(self, read: Callable[[], T]) -> T | None:
         """One reading; None where the device, the driver or the binding does not have it."""
@@ -385,18 +389,21 @@ class RealNvml:
 
 
 _UNTOLD: Final = (None, None, None)
+Counted: TypeAlias = tuple[float, Any]
+"""When a sample of the counters was taken, in monotonic seconds, and the sample."""
 
 
 class _Gpm:
     """SM utilisation, SM occupancy and DRAM bandwidth of one device, in percent, from pairs of counter samples."""
 
-    def __init__(self, lib: Any, handle: Any, clock: Callable[[], float]) -> None:
+    def __init__(self, lib: Any, handle: Any, clock: Callable[[], float], first: Counted | None = None) -> None:
         self._lib = lib
         self._handle = handle
         self._clock = clock
         self._errors = (lib.NVMLError, AttributeError)
-        self._last: Any = None
-        self._taken = -math.inf
+        self._taken: float
+        self._last: Any
+        self._taken, self._last = first or (-math.inf, None)
         self._values: tuple[float | None, float | None, float | None] = _UNTOLD
         try:
             self._supported = bool(lib.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice)
@@ -426,7 +433,7 @@ class _Gpm:
 
     def left(self) -> float:
         """Seconds until a reading tells something; 0 where the last one did, or none will."""
-        if self._last is None or self._values != _UNTOLD:
+        if not self._supported or self._last is None or self._values != _UNTOLD:
             return 0.0
         return max(0.0, self._taken + GPM_SECONDS - self._clock())
 
@@ -475,121 +482,6 @@ def _bytes(used: Any) -> int | None:
 
 def _text(value: bytes | str) -> str:
     return printable(value, 96)
-
-
-# NVML in a process of its own, for a command that reads it once.
-#
-# The vendor's binding is imported (0.024 s of processor time, 2026-11-22), and NVML started, while the rest of the
-# command is imported. Only the preparation is ahead: what is read is read when it is asked for.
-
-
-NVIDIACTL: Final = "/dev/nvidiactl"
-"""Without it NVML cannot be started."""
-_CALLS: Final = {b"s": "sample", b"r": "rated", b"m": "membership"}
-
-_begun: list[tuple[int, int, int]] = []
-"""The process, where it is asked and where it tells."""
-
-
-def begin_ahead(make: Callable[[], NvmlSource] = RealNvml) -> None:
-    """Starts it where there is a driver and another core, before any thread; without DCGM, which needs seconds.
-    Whatever cannot be had is left out: NVML is then read here. ``make`` is called there."""
-    if not os.path.exists(NVIDIACTL) or len(os.sched_getaffinity(0)) < 2:
-        return
-    with contextlib.suppress(OSError):
-        for number in range(3):
-            os.fstat(number)  # a pipe in the place of a closed one would be taken for the command's own input or output
-        questions, ask = os.pipe()
-        told, answers = os.pipe()
-        parent, child = os.getpid(), os.fork()
-        if child == 0:
-            _serve(make, parent, questions, answers)
-        os.close(questions)
-        os.close(answers)
-        _begun.append((child, ask, told))
-
-
-def begun_ahead(instead: NvmlSource) -> NvmlSource:
-    """What was begun, which is ``instead`` where it has ended; itself where nothing was begun."""
-    return NvmlProcess(*_begun.pop(), instead) if _begun else instead
-
-
-class NvmlProcess:
-    """An NvmlSource. May be called from several threads."""
-
-    def __init__(self, child: int, ask: int, told: int, instead: NvmlSource) -> None:
-        self.child, self._ask, self._told = child, ask, open(told, "rb")  # noqa: SIM115 - closed by close
-        self._instead = instead
-        self._lock = threading.Lock()
-
-    def sample(self) -> NvmlSample:
-        """A reading of now."""
-        return self._called(b"s", _made)
-
-    def steady(self) -> NvmlSample:
-        """A reading of now too: it is for who reads once."""
-        return self.sample()
-
-    def rated(self) -> NvmlSample:
-        """See NvmlSource."""
-        return self._called(b"r", _made)
-
-    def membership(self) -> Mapping[str, Mapping[int, int | None]]:
-        """See NvmlSource."""
-        return self._called(b"m", dict)
-
-    def close(self) -> None:
-        """Ends it, and does not wait for one that hangs in the driver."""
-        with contextlib.suppress(OSError):
-            os.kill(self.child, signal.SIGKILL)
-            os.waitpid(self.child, os.WNOHANG)
-        self._instead.close()
-
-    def _called(self, what: bytes, make: Callable[[Any], T]) -> T:
-        with self._lock:
-            try:
-                os.write(self._ask, what)
-                return make(marshal.load(self._told))  # noqa: S302 - this program has written it
-            except (OSError, EOFError, ValueError, TypeError):
-                pass  # it has ended
-        return cast("T", getattr(self._instead, _CALLS[what])())
-
-
-def _serve(make: Callable[[], NvmlSource], parent: int, questions: int, answers: int) -> None:
-    """The process; does not return."""
-    try:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it too, and ends this
-        _keep(questions, answers)
-        if end_with_parent(parent, signal.SIGKILL):
-            source = make()
-            source.sample()  # starts NVML, and what it counts from
-            with open(3, "rb", buffering=0) as asked, open(4, "wb") as told:
-                while call := _CALLS.get(asked.read(1) or b""):
-                    found = getattr(source, call)()
-                    marshal.dump(found if call == "membership" else _parts(found), told)
-                    told.flush()
-    finally:
-        os._exit(0)
-
-
-def _keep(questions: int, answers: int) -> None:
-    """These two, as 3 and 4, and nothing else: whoever waits for the command's output to end waits for no driver."""
-    high = [fcntl.fcntl(fd, fcntl.F_DUPFD, 5) for fd in (questions, answers, os.open(os.devnull, os.O_RDWR))]
-    for fd, source in enumerate((high[2], high[2], high[2], high[0], high[1])):
-        os.dup2(source, fd)
-    os.closerange(5, min(os.sysconf("SC_OPEN_MAX"), 1 << 16))
-
-
-def _parts(sample: NvmlSample) -> tuple[Any, ...]:
-    """What marshal knows."""
-    devices = [{name: getattr(device, name) for name in device.__slots__} for device in sample.devices]
-    lists = ({uuid: dict(rows) for uuid, rows in found.items()} for found in (sample.mps_clients, sample.processes))
-    return sample.time, sample.driver_version, devices, *lists, sample.error
-
-
-def _made(parts: Any) -> NvmlSample:
-    time, driver, devices, *rest = parts
-    return NvmlSample(time, driver, tuple(Device(**each) for each in devices), *rest)
 
 
 # The driver's word of a fault: Xids, by NVML as events and by the kernel as lines of its log (facts 37 and 38).

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from mpstui.control.commandline import PROGRAM, SOCKETS, Protocol, parse_command_line
-from mpstui.control.holder import FileAt, file_at, listening, listening_at, same_network, sockets_of
+from mpstui.control.holder import FileAt, file_at, is_served, listening, listening_at, same_network, sockets_of
 from mpstui.core.condition import STARTING
 from mpstui.core.late import pattern
 from mpstui.core.model import DEVICES_VARIABLE, EMPTY, LIMIT_VARIABLES, ProcessKey
@@ -191,19 +191,6 @@ def listening_dirs() -> list[Path]:
     return found[:_SOCKET_DIRS_LIMIT]
 
 
-def _is_listened_at(path: Path) -> bool:
-    """Whether somebody of this network namespace listens at a socket of this name, by the kernel's list. The list goes
-    by names: a container of the same network may have one of that name where here is none."""
-    if not path.is_socket():
-        return False
-    names = {os.fsencode(path), os.fsencode(real_path(path.parent)) + b"/" + os.fsencode(path.name)}
-    for line in (read_proc("/proc/net/unix", _SOCKETS_LIMIT) or b"").splitlines():
-        fields = line.split(maxsplit=7)
-        if len(fields) == 8 and fields[3] == _SO_ACCEPTCON and fields[7] in names:
-            return True
-    return False
-
-
 def seen_by(pid: int, path: Path | None) -> FileId | None:
     """Device and inode of ``path`` as the process sees it, which in a container is not what the path is here; None also
     where its user mounts there what he likes (``mounts_of_its_own``)."""
@@ -302,7 +289,7 @@ def _looked_at(pipe_dir: Path) -> tuple[Speaker, FileId | None]:
 
 def _speaker_of(pipe_dir: Path, folder: int) -> Speaker:
     """``find_speaker``, of the directory that is held."""
-    found = _speaker(pipe_dir, folder)._replace(steered=_is_steered(pipe_dir, folder))
+    found = _speaker(pipe_dir, folder)._replace(steered=_is_steered(pipe_dir, folder), folder=_id(os.fstat(folder)))
     if found.uid is not None or found.stamp:
         return found
     sockets = []
@@ -338,8 +325,9 @@ def _speaker(pipe_dir: Path, folder: int) -> Speaker:
         return Speaker(None, _NOT_LOOKED_AT)
     users, theirs = sorted(owners - {0}), tuple(sorted({found.st_uid for found in sockets}))
     by = users[0] if users else None
-    if any(stat.S_ISLNK(found.st_mode) for found in sockets):
-        return Speaker(None, "a link is in the place of a socket of its", by=by, sockets=theirs)
+    if links := [name for name, found in zip(SOCKETS, sockets, strict=False) if stat.S_ISLNK(found.st_mode)]:
+        why = f"a link is in the place of its {'sockets' if links[1:] else 'socket'} {' and '.join(links)}"
+        return Speaker(None, why, by=by, sockets=theirs, remedy=_put_back(pipe_dir, links))
     if not all(stat.S_ISSOCK(found.st_mode) for found in sockets):
         return Speaker(None, "the files in the place of its sockets are no sockets", by=by, sockets=theirs)
     if len(users) > 1:
@@ -358,6 +346,28 @@ def _speaker(pipe_dir: Path, folder: int) -> Speaker:
     if not is_open:
         return Speaker(uid, why, sockets=theirs)
     return Speaker(uid, why, _stamp(os.fstat(folder), sockets), sockets=theirs)
+
+
+def _put_back(pipe_dir: Path, links: Sequence[str]) -> str:
+    """What ends that links are in the place of the sockets with these names, a sentence; empty where others than root
+    and who looks may have put them there, or may put anything where they lead."""
+    if _whose_else(pipe_dir) is not None:
+        return ""
+    moves, where = [], shlex.quote(path_text(pipe_dir))
+    own = sockets_of(lock_holder(pipe_dir) or 0) or frozenset()
+    for name in links:
+        link = pipe_dir / name
+        with suppress(OSError, ValueError):
+            found, real = os.stat(link), Path(real_path(link))
+            # A socket listens on under another name of the same file system, and on no other one.
+            here = found.st_dev == os.stat(pipe_dir).st_dev and own & listening_at(real)
+            if here and unprintable(real) is None and _whose_else(real.parent) is None:
+                moves.append(f"mv -f {shlex.quote(path_text(real))} {shlex.quote(path_text(link))}")
+    if len(moves) == len(links):
+        return f"Put what the link leads to in its place: {' && '.join(moves)}"
+    taken = " ".join(shlex.quote(path_text(pipe_dir / name)) for name in links)
+    end = f"mpstui daemon stop --force --pipe-dir {where}"
+    return f"It does not lead to this daemon's own socket: rm {taken}; then {end}, once its clients have ended"
 
 
 def _on_the_way(pipe_dir: Path) -> int | None:
@@ -431,10 +441,11 @@ def lock_holder(pipe_dir: Path, daemons: Sequence[DaemonProcess] = ()) -> int | 
     """The PID of whoever holds the lock that a daemon holds from start to end (fact 29), as the kernel says; 0 for one
     that has none here (in another PID namespace), None for nobody. Asking disturbs nobody.
 
-    Everybody may write to the lock of a daemon (fact 42), so everybody may give it a second name in a directory of his,
-    and where the directory is open to him too, move it elsewhere or put his own in its place. One that is of no user
-    of this directory's, or is held by the daemon of another directory, tells nothing; one that has two names only where
-    its holder is seen to be the daemon of this one. ``daemons``: those that were looked at just now.
+    Everybody may write to the lock of a daemon (fact 42), so everybody may hold it once the daemon has ended, give it a
+    second name in a directory of his, and where the directory is open to him too, move it elsewhere or put his own in
+    its place. One that is of no user of this directory's, or is held by a user who cannot have made its sockets, or by
+    the daemon of another directory, tells nothing; one that has two names only where its holder is seen to be the
+    daemon of this one. ``daemons``: those that were looked at just now.
     """
     try:
         fd = os.open(pipe_dir / "control_lock", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
@@ -454,6 +465,8 @@ def lock_holder(pipe_dir: Path, daemons: Sequence[DaemonProcess] = ()) -> int | 
         return None
     if holder <= 0:
         return 0
+    if not (process_uids(holder) or frozenset()) <= _makers(pipe_dir):
+        return None
     is_here = is_daemon_of(pipe_dir, holder, daemons)
     return holder if is_here or (is_here is None and found.st_nlink == 1) else None
 
@@ -464,6 +477,12 @@ def _users(pipe_dir: Path) -> set[int]:
     with suppress(OSError):
         users.add(os.lstat(pipe_dir / "control_privileged").st_uid)
     return users
+
+
+def _makers(pipe_dir: Path) -> set[int]:
+    """Who can have made what who connects comes to there: root, and its owners; where nothing is, the directory's."""
+    found = [uid for name in SOCKETS if (uid := _owner(pipe_dir / name)) is not None]
+    return {0, *(found or [uid for uid in [_owner(pipe_dir)] if uid is not None])}
 
 
 def is_daemon_of(pipe_dir: Path, pid: int, daemons: Sequence[DaemonProcess] = ()) -> bool | None:
@@ -719,6 +738,8 @@ class Place(NamedTuple):
     """The daemon was started just now, and does not have all of its sockets yet."""
     within: Path | None = None
     """The directory of the running daemon of protocol 3 that has this one for a server or a namespace of its."""
+    real: Path | None = None
+    """What the directory is called without links, where that is another name."""
 
     @property
     def pid(self) -> int | None:
@@ -933,6 +954,9 @@ def _place(
         time.sleep(_PAUSE)
         living = [each for each in daemons if process_key(each.key.pid) == each.key]
         place = _seen(pipe_dir, wanted_log_dir, living, others)
+    with suppress(ValueError):
+        if (real := Path(real_path(pipe_dir))) != pipe_dir:
+            return place._replace(real=real)
     return place
 
 
@@ -1188,16 +1212,14 @@ def _without_daemon(pipe_dir: Path, log_dir: Path | None, daemons: Sequence[Daem
     shown, owner = path_text(pipe_dir), _owner(pipe_dir)
     present = [name for name in _FILES if os.path.lexists(pipe_dir / name)]
     pid = _read_pid_file(pipe_dir)
-    unseen = _unseen_daemon(pipe_dir, pid)
     doubt = _whose_else(pipe_dir)
-    if unseen is None and doubt is None and (listens := listening_at(pipe_dir / "control")):  # as by a link, or a mount
-        by = (each for each in daemons if each.pipe_dir is not None and listens & (sockets_of(each.key.pid) or set()))
-        if (daemon := next(by, None)) is not None and daemon.pipe_dir is not None and not unprintable(daemon.pipe_dir):
-            name = path_text(daemon.pipe_dir)
-            text, remedy = f"what listens there is the daemon in {name}", f"name {name}: --pipe-dir {shlex.quote(name)}"
-            return Place(pipe_dir, "running", log_dir, uid=owner, detail=text, remedy=remedy)
-    if unseen is None and "control_lock" not in present and _is_listened_at(pipe_dir / "control"):
-        unseen = ProcessKey(0)  # a server of protocol 3 has no lock
+    if (elsewhere := _served_from(pipe_dir, daemons, ours=doubt is not None)) is not None:
+        name = path_text(elsewhere)
+        text, remedy = f"what listens there is the daemon in {name}", f"name {name}: --pipe-dir {shlex.quote(name)}"
+        if doubt is not None:  # it is led there by others, who may lead it elsewhere
+            return Place(pipe_dir, "stale", log_dir, uid=owner, detail=f"{text}; {doubt}", remedy=remedy)
+        return Place(pipe_dir, "running", log_dir, uid=owner, detail=text, remedy=remedy)
+    unseen = _unseen_daemon(pipe_dir, pid, doubted=doubt is not None)
     if unseen is not None:
         text = f"a daemon runs that is hidden, in another container, or not called {PROGRAM}"
         key = unseen if unseen.pid else None
@@ -1218,9 +1240,28 @@ def _without_daemon(pipe_dir: Path, log_dir: Path | None, daemons: Sequence[Daem
     if log_dir is not None and (written := last_written(log_dir, owners_of(None))) is not None:
         text += f", last heard of {_clock(written)}"
     if pid is not None:
-        # quit removes the pid file, a kill does not (fact 3).
-        text += f"; it was killed or crashed (process {pid} is no control daemon)"
+        text += _named_in_pid_file(pid, daemons)
     return Place(pipe_dir, "stale", log_dir, uid=owner, detail=text, remedy=f"{start}; it takes the old files over")
+
+
+def _named_in_pid_file(pid: int, daemons: Sequence[DaemonProcess]) -> str:
+    """quit removes that file, a kill does not (fact 3)."""
+    daemon = next((each for each in daemons if each.key.pid == pid), None)
+    if daemon is None:
+        return f"; it was killed or crashed (process {pid} is no control daemon)"
+    runs = f"process {pid}, which is named there, is a daemon that runs {_named(daemon)}"
+    return f"; {runs}: this may be a copy of its files"
+
+
+def _served_from(pipe_dir: Path, daemons: Sequence[DaemonProcess], *, ours: bool) -> Path | None:
+    """The directory of the daemon that listens at a socket of this one, as by a link, or a mount; ``ours``: only of one
+    of root's, or one's own."""
+    listens = listening_at(pipe_dir / SOCKETS[0])
+    for daemon in daemons if listens else ():
+        there = None if ours and daemon.uid not in _mine() else daemon.pipe_dir
+        if there is not None and not unprintable(there) and listens & (sockets_of(daemon.key.pid) or frozenset()):
+            return there
+    return None
 
 
 def _daemon_of(pipe_dir: Path, daemons: Sequence[DaemonProcess]) -> DaemonProcess | None:
@@ -1265,21 +1306,34 @@ def _read_pid_file(pipe_dir: Path) -> int | None:
     return int(text) if text.isdigit() and len(text) <= 9 else None
 
 
-def _unseen_daemon(pipe_dir: Path, pid: int | None) -> ProcessKey | None:
+def _unseen_daemon(pipe_dir: Path, pid: int | None, *, doubted: bool) -> ProcessKey | None:
     """A daemon that cannot be told by its command line; PID 0 where it has none here (another PID namespace).
 
-    Its lock on control_lock says that it lives (on 580 it is held from start to end, and free after quit and after a
-    kill), and asking for the lock's holder disturbs nobody.
+    That somebody has the sockets there open says that it lives. Its lock on control_lock, which on 580 it holds from
+    start to end, says which process it is: anybody may hold that. ``doubted``: others may have put there, or led there,
+    what is open; then it takes both.
     """
+    served = {is_served(pipe_dir / name) for name in SOCKETS}
+    if served <= {False}:
+        return None
     if pid is not None:
         try:
             read_stat(pid)
         except HiddenProcessError:
             return ProcessKey(pid)
     holder = lock_holder(pipe_dir)
-    if holder is None:
+    if holder and not _may_listen(pipe_dir, holder):
+        holder = None
+    if holder is None and (doubted or True not in served):
         return None
     return (process_key(holder) if holder else None) or ProcessKey(0)
+
+
+def _may_listen(pipe_dir: Path, pid: int) -> bool:
+    """Whether nothing that is seen says that it is other processes that listen there: a lock stays with a program that
+    its user starts in his own place, one that runs as root among them."""
+    listens, own = {each for name in SOCKETS for each in listening_at(pipe_dir / name)}, sockets_of(pid)
+    return not listens or own is None or bool(listens & own)
 
 
 def _matching(pattern: str) -> list[Path]:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from mpstui.control.answer import Outcome
@@ -38,7 +39,7 @@ from mpstui.core.model import (
 )
 from mpstui.core.problems import KINDS, problem
 from mpstui.core.text import UNKNOWN, client_pids, format_size, listed, moment_text, owner, path_text, printable
-from mpstui.core.trust import Speaker, as_yet, cut_off_by, end_usurped, to_its_owner, whose_word
+from mpstui.core.trust import Speaker, as_yet, cut_off_by, end_not_found, end_usurped, to_its_owner, whose_word
 from mpstui.core.v3 import DEFAULT
 from mpstui.observe.discovery import Place, start_checked
 from mpstui.observe.sources import NvmlSample
@@ -282,7 +283,7 @@ def condition_of(
     return replace(found, remedy=to_its_owner(owner(login_name(uid), uid)))
 
 
-_ON_ITS_OWN_WORD: Final = frozenset({"silent", "terminated_twice", "quitting", "gone"})
+_ON_ITS_OWN_WORD: Final = frozenset({"silent", "terminated_twice", "quitting", "gone", "not_found"})
 """Causes whose remedies come from what the daemon, or whoever calls itself one, says and writes: on a stranger's word
 nobody is ended, and no daemon started."""
 
@@ -341,8 +342,8 @@ def _answer_condition(
         return condition.silent(message, asked, any(server.ending for server in state.servers.values()), moment)
     if outcome is Outcome.ABSENT and place.usurped(euid):
         return condition.unreached(cut_off_by(place), end_usurped(place), moment)
-    if outcome is Outcome.ABSENT:
-        return condition.gone(message, start, moment=moment)
+    if outcome is Outcome.ABSENT:  # it is seen to run
+        return condition.not_found(place.detail, place.remedy or end_not_found(place), moment)
     if outcome in {Outcome.NO_BINARY, Outcome.UNREADABLE}:
         return condition.not_asked(message, moment, unreadable=outcome is Outcome.UNREADABLE)
     return condition.ok(place.detail)
@@ -406,6 +407,14 @@ def idle_clients(daemons: Sequence[Daemon], after: float, now: float) -> Iterabl
         if activity.watched is not None and activity.watched < FULLY_WATCHED:
             text += f" It was watched for {activity.watched:.0%} of that time; launches between are not seen."
         yield problem("info", "idle", f"client {client.pid}", text)
+
+
+def led_elsewhere(daemons: Sequence[Daemon], led: Mapping[Path, str | None]) -> Iterable[Problem]:
+    """Names that came to mean another directory while one looked."""
+    for path, how in ((daemon.pipe_dir, led.get(daemon.pipe_dir)) for daemon in daemons):
+        if how is not None:
+            text = f"{how}: what is shown is what is there now."
+            yield problem("warning", "daemon_led_elsewhere", path_text(path), text)
 
 
 def problems_of(daemon: Daemon, euid: int = 0) -> Iterable[Problem]:

@@ -38,6 +38,7 @@ from mpstui.core.model import (
     Source,
 )
 from mpstui.core.partition import SmShare, sm_share
+from mpstui.core.text import moment_text, path_text
 from mpstui.core.trust import ANOTHER_NAMESPACE, NOT_PROVED, Speaker, cut_off_by, same_namespace, whose_word
 from mpstui.core.v3 import DEFAULT, V3Node
 from mpstui.core.xid import Xid
@@ -49,6 +50,7 @@ from mpstui.observe.problems import (
     ended_unseen,
     find_problems,
     idle_clients,
+    led_elsewhere,
     lost_clients,
     outside_clients,
     outside_pids,
@@ -144,6 +146,8 @@ class Watched:
     how: Watching = field(default_factory=Watching)
     knows: Knows | None = None
     """What the daemon that runs there knows; None where nobody has been asked."""
+    led: str | None = None
+    """Where its name leads, and led before, where somebody has led it elsewhere while one looked; a clause."""
     past: bool = False
     """Nobody can be asked: its logs of long ago are all that there is."""
     partitions: PartitionTable | None = field(default=None, metadata=NOT_KEPT)
@@ -191,6 +195,12 @@ class Watched:
         own = () if daemon is None else (daemon.pid,)
         joined = (key.pid for key in self.elsewhere.values())
         return frozenset((*own, *state.servers, *clients, *state.pending, *state.lost, *joined)) - {0}
+
+
+def _led(before: Place, place: Place, now: float | None) -> str:
+    since = "" if now is None else f" since {moment_text(now)}"
+    there, then = (path_text(each.real or each.pipe_dir) for each in (place, before))
+    return f"{path_text(place.pipe_dir)} leads to {there}{since}, and led to {then} before"
 
 
 @dataclass
@@ -348,11 +358,14 @@ class NodeState:
             heard = place.state == "running" or self._teller is not None
             self._events.hear(place.pipe_dir, whose_word(place, self._euid) if heard else None)
             old = (before.state, before.daemon) if before else None
-            if old == (place.state, place.daemon):
+            elsewhere = before is not None and place.speaker.is_elsewhere(before.speaker)
+            if before is not None and elsewhere and (place.real or before.real):
+                watched.led = _led(before, place, now)
+            if old == (place.state, place.daemon) and not elsewhere:
                 continue
             changed.append(place.pipe_dir)
             watched.probe = watched.answered_at = None
-            if before is not None and before.daemon is not None and watched.how.watch == "logs":
+            if before is not None and before.daemon is not None and watched.how.watch == "logs" and not elsewhere:
                 self._tell_of_end(place.pipe_dir, before.daemon.pid, now)
             if place.state != "running" or (
                 before is not None and place.daemon and watched.state.daemon_pid != place.daemon.pid
@@ -700,6 +713,14 @@ class NodeState:
         elif probe.outcome is Outcome.ABSENT:
             watched.state.reset(probe.time)
 
+    def not_found(self) -> bool:
+        """Whether a daemon that was seen to run was not found by the latest command to it: it may have ended since."""
+        every = ((watched.place, watched.probe) for watched in self.watched.values())
+        return any(
+            place is not None and place.state == "running" and probe is not None and probe.outcome is Outcome.ABSENT
+            for place, probe in every
+        )
+
     @_reading
     def snapshot(self, time: float) -> Snapshot:
         sample = self._sample
@@ -736,7 +757,8 @@ class NodeState:
         time: float,
     ) -> tuple[Problem, ...]:
         idle = () if self._idle_after is None else idle_clients(daemons, self._idle_after, time)
-        found = find_problems(daemons, devices, nvml, outside, self._problems, idle, self._euid)
+        more = (*idle, *led_elsewhere(daemons, {path: watched.led for path, watched in self.watched.items()}))
+        found = find_problems(daemons, devices, nvml, outside, self._problems, more, self._euid)
         return found if self._teller is None else tuple(as_written(each, self._teller) for each in found)
 
     def _problems(self, daemon: Daemon) -> tuple[Problem, ...]:

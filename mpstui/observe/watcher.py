@@ -17,7 +17,7 @@ from mpstui.control.channel import ControlChannel
 from mpstui.control.commandline import patience
 from mpstui.control.mps import MpsControl
 from mpstui.core.model import Snapshot
-from mpstui.core.text import error_text
+from mpstui.core.text import error_text, path_text
 from mpstui.core.xid import Xid
 from mpstui.observe.daemon import Clock, DaemonWatcher
 from mpstui.observe.devices import XidWatch
@@ -356,6 +356,8 @@ class NodeWatcher:
         await asyncio.gather(*(self._ask(watcher, need) for watcher in watchers))
         await asyncio.wait([sample], timeout=self._patience + 1)
         sample.cancel()
+        if self._look_again():
+            await self._discover()
         await self._read_facts()
         if need is not None and need.clients and self._node.unproved():
             await asyncio.gather(*(self._ask(watcher, None) for watcher in watchers))  # ``ps`` tells the namespace
@@ -485,11 +487,25 @@ class NodeWatcher:
 
     def _look(self) -> tuple[Place, ...]:
         found = self._find(self._pipe_dirs, self._log_dirs)
-        kept = found if self._pipe_dirs else (p for p in found if not self._sources.foreign(p.pipe_dir))
+        if self._pipe_dirs:
+            kept = [self._of_this_kind(place) for place in found]
+        else:
+            kept = [place for place in found if not self._sources.foreign(place.pipe_dir)]
         return tuple(
             place if claim is None else place._replace(detail="; ".join(filter(None, (place.detail, claim))))
             for place in kept
             for claim in (self._sources.claim(place.pipe_dir),)
+        )
+
+    def _of_this_kind(self, place: Place) -> Place:
+        """The place; where its name has come to mean a node of the other kind, none that is asked or shown."""
+        if place.state != "running" or not self._sources.foreign(place.pipe_dir):
+            return place
+        kind = "no simulated node any more" if self._sources.simulated else "a simulated node now, and was none before"
+        text, where = f"{path_text(place.pipe_dir)} is {kind}", place.pipe_dir
+        remedy = "start mpstui again to see what is there"
+        return Place(
+            where, "unusable", uid=place.uid, detail=text, remedy=remedy, speaker=place.speaker, real=place.real
         )
 
     async def _read(self) -> None:
@@ -594,8 +610,15 @@ class NodeWatcher:
         else:
             self._job("facts", self._read_facts)
 
+    def _look_again(self) -> bool:
+        """Whether what a daemon answered, or did not, tells that what is known of its place is no longer so."""
+        return self._node.not_found() or any(watcher.elsewhere for watcher in self._watchers.values())
+
     def _answered(self) -> None:
         """Something was learnt that may change what is due."""
+        if self._look_again():
+            soon = self._monotonic() + EXPECTING_INTERVAL
+            self._next["discovery"] = min(self._next.get("discovery", math.inf), soon)
         self._wakeups.stir()
         self._touch()
 

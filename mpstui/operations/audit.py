@@ -73,9 +73,9 @@ class AuditLog:
             return f"{name} could not be written: {error_text(error)}"
         return None
 
-    def terminate_was_sent(self, boot_id: str, client: Identity) -> bool:
-        """Whether this log says that terminate_client was sent for this very process (fact 16: never twice). Also where
-        it is there and cannot be read: not to send is then the safe side."""
+    def terminate_was_sent(self, boot_id: str, client: Identity, run: str | None = None) -> bool:
+        """Whether this log says that terminate_client was sent for this very process (fact 16: never twice), to this
+        run of its daemon. Also where it is there and cannot be read: not to send is then the safe side."""
         try:
             with open(self._open(os.O_RDONLY), "rb") as file:
                 file.seek(0, os.SEEK_END)
@@ -94,6 +94,8 @@ class AuditLog:
             except ValueError:
                 continue
             if not isinstance(entry, dict) or entry.get("boot_id") != boot_id:
+                continue
+            if None not in (run, entry.get("run")) and entry["run"] != run:
                 continue
             found = entry.get("client")
             if entry.get("sent") is not None and isinstance(found, list) and _is_same(found, client):

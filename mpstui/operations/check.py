@@ -6,7 +6,7 @@ import os
 import pwd
 from typing import Final
 
-from mpstui.core.condition import STARTING
+from mpstui.core.condition import NOT_FOUND, STARTING
 from mpstui.core.model import Client, Daemon, Server, Snapshot
 from mpstui.core.text import UNKNOWN, listed, owner, path_text
 from mpstui.core.trust import ANOTHER_NAMESPACE, NOT_PROVED
@@ -62,6 +62,10 @@ def reachable_daemon(request: Request, snapshot: Snapshot, command: str = "") ->
         raise Refused(f"the daemon is starting: {STARTING}; try again", ExitStatus.NO_ANSWER)
     if daemon.health in {"held", "blocked"}:
         raise Refused(f"the daemon is {daemon.health}: {daemon.health_detail or UNKNOWN}", ExitStatus.NO_ANSWER)
+    if daemon.condition.cause == "not_found":
+        hidden = "; which process it is cannot be seen" if daemon.key is None else ""
+        text = f"the daemon cannot be asked: {daemon.health_detail or NOT_FOUND}{hidden}"
+        raise Refused(text, ExitStatus.NO_ANSWER)
     if daemon.unspoken is not None:
         raise Refused(daemon.unspoken, ExitStatus.REFUSED_BY_SAFETY_RULE)
     if daemon.named_servers and not (request.action.startswith("v3_") or request.action in _IN_V3):

@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
 from mpstui.control.answer import Answer, Outcome
-from mpstui.core.blast import blast_radius, server_of
+from mpstui.core.blast import blast_radius, over, server_of, without
 from mpstui.core.cells import client_line
 from mpstui.core.model import Client, Daemon, ProcessKey, Snapshot
 from mpstui.core.text import listed, owner, plural
@@ -18,7 +17,7 @@ from mpstui.core.trust import is_lying, why_not
 from mpstui.observe.poll import Need
 from mpstui.operations.audit import Identity, identity
 from mpstui.operations.check import Refused, answering_daemon, namespace_words, parse_uid
-from mpstui.operations.lock import DaemonTurn, NoTurn, turn
+from mpstui.operations.lock import DaemonTurn, NoTurn, run_name, turn
 from mpstui.operations.operation import Operation, Work
 from mpstui.operations.rescue import claimed
 from mpstui.operations.selectors import left
@@ -282,6 +281,8 @@ class _Ending:
         self._request = work.request
         self._control = work.control
         self._kill_too = kill
+        self._run: str | None = None
+        """Which one of its daemon, in whose turn it is."""
 
     async def end(self, client: Client, server: int) -> tuple[ExitStatus, str]:
         """How it ended, or why not."""
@@ -329,15 +330,15 @@ class _Ending:
             return self._done(client, "", None, status, f"nothing was sent: {error}")
 
     async def _terminate(self, client: Client, server: int, mine: DaemonTurn) -> tuple[ExitStatus, str]:
-        daemon = self._work.daemon.key
-        if (before := mine.was_sent(client, daemon)) is not None:
-            if self._kill_too and mine.was_answered(
-                client, daemon
-            ):  # the part of the log that was read may not tell it
+        self._run = run_name(mine.run) or None
+        if (before := mine.was_sent(client)) is not None:
+            # The part of the log that was read may not tell it.
+            if self._kill_too and mine.was_answered(client):
                 return ExitStatus.DONE, "terminated before"
             text = f"{_SENT_BEFORE if before.surely else _PERHAPS_BEFORE} ({before.who} did)"
             return self._done(client, "", None, ExitStatus.REFUSED_BY_SAFETY_RULE, text)
-        if self._work.audit.terminate_was_sent(self._work.boot_id, self._who(client)) or self._sent_before(client):
+        told = self._work.audit.terminate_was_sent(self._work.boot_id, self._who(client), self._run)
+        if told or self._sent_before(client):
             return self._done(client, "", None, ExitStatus.REFUSED_BY_SAFETY_RULE, _SENT_BEFORE)
         listed = await self._control.get_client_list(server)
         if listed.value is None:
@@ -349,19 +350,20 @@ class _Ending:
         if self._sent_before(client):  # by somebody else, while the list was asked for
             return self._done(client, "", None, ExitStatus.REFUSED_BY_SAFETY_RULE, _SENT_BEFORE)
         # Remembered before it is sent: after a crash in between, not sending again is the safe side.
-        if (trouble := mine.note(client, daemon, sent=True)) is not None:
+        if (trouble := mine.note(client, sent=True)) is not None:
             text = f"nothing was sent: the note that tells other mpstui of it cannot be written: {trouble}"
             return self._done(client, "", None, ExitStatus.REFUSED_BY_SAFETY_RULE, text)
-        self._work.terminated.add(self._who(client))
+        self._work.terminated.add(self._mark(client))
         command = self._control.protocol.terminate_client(server, client.pid).command
         if trouble := self._write(client, command, None, None, "about to be sent", sent=True):
-            self._work.terminated.discard(self._who(client))
+            self._work.terminated.discard(self._mark(client))
+            mine.note(client, sent=False)
             text = f"nothing was sent: {trouble}"
             return self._done(client, "", None, ExitStatus.REFUSED_BY_SAFETY_RULE, text)
         self._work.progress(command)
         answer = await self._control.terminate_client(server, client.pid)
         if answer.ok:
-            mine.note(client, daemon, sent=True, answered=True)
+            mine.note(client, sent=True, answered=True)
             return self._done(client, answer.command, answer, ExitStatus.DONE, "terminated: the daemon answered 0")
         if answer.outcome is Outcome.BLOCKED:
             text = (
@@ -372,8 +374,8 @@ class _Ending:
             text = f"terminate_client failed: {answer.message}; the process was not killed"
         if answer.outcome in _NOT_TAKEN:
             # The daemon did not take it, so that it may be tried again; after a time-out or garbage nobody knows.
-            self._work.terminated.discard(self._who(client))
-            mine.note(client, daemon, sent=False)
+            self._work.terminated.discard(self._mark(client))
+            mine.note(client, sent=False)
             self._write(client, answer.command, None, None, "not taken", sent=False)
         return self._done(client, answer.command, answer, STATUS[answer.outcome], text)
 
@@ -381,10 +383,13 @@ class _Ending:
         """Whether this mpstui, or the log by now, knows of a terminate_client for it."""
         daemon = self._work.newest()
         now = daemon.find_client(client.key) if daemon else None
-        return self._who(client) in self._work.terminated or (now is not None and now.terminate_requested)
+        return self._mark(client) in self._work.terminated or (now is not None and now.terminate_requested)
 
     def _who(self, client: Client) -> Identity:
         return identity(client, self._work.daemon)
+
+    def _mark(self, client: Client) -> Identity:
+        return self._run, *self._who(client)
 
     async def _kill(self, process: PidFd, guard: Guard) -> tuple[ExitStatus, str]:
         status, text = await end_process(process, self._work.grace, self._work.progress, guard)
@@ -411,6 +416,7 @@ class _Ending:
             command=command,
             sent=sent,
             boot_id=self._work.boot_id,
+            run=self._run,
             client=self._who(client),
             client_user=client.user,
             answer=answer.stdout.decode("utf-8", "backslashreplace")[:200] if answer else "",
@@ -433,14 +439,16 @@ def _others(chosen: Sequence[Client], daemon: Daemon, lost: Collection[ProcessKe
     """Who would be hit if one of ``chosen`` faulted or were killed while busy (facts 17, 18), by how it is reached.
     Nothing more can happen to those of ``lost``, and a device leads to nobody through them."""
     mine = {client.key for client in chosen}
+    believed = daemon.claimant(os.geteuid()) is None
     them = "them" if len(chosen) > 1 else "it"
     beside: dict[int, Client] = {}
     further: dict[int, Client] = {}
     unknown: dict[int, Client] = {}
     for client in chosen:
         server = server_of(daemon, client.key)
-        if server is not None and lost:
-            server = replace(server, clients=tuple(each for each in server.clients if each.key not in lost))
+        if server is not None:
+            ended = over(daemon, server) if believed else frozenset()
+            server = without(server, {*lost, *(ended - mine)})
         for other in blast_radius(server, [client.key]) if server else ():
             if other.key in mine:
                 continue

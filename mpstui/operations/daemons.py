@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 FORCE_AFTER: Final = 1
 """Seconds that ``--force`` leaves the clients."""
+_FORCE: Final = "--force"
+_UNHEARD: Final = frozenset((Outcome.HELD, Outcome.BLOCKED, Outcome.ABSENT))
+"""How a command to a daemon ends that is not heard by it though it runs."""
 _NO_END: Final = 30 * 86400.0
 """Seconds: a quit without a limit waits as long as its clients take."""
 _LOOK: Final = 0.2
@@ -69,8 +72,10 @@ def preview_stop(snapshot: Snapshot, pipe_dir: Path, timeout: int | None, force:
     except Refused as refused:
         unanswering = refused.status is ExitStatus.NO_ANSWER and daemon is not None and daemon.key is not None
         unanswering = unanswering and daemon is not None and daemon.condition.cause != "starting"
+        if unanswering and daemon is not None and daemon.condition.cause == "not_found":
+            unanswering = _FORCE in (daemon.remedy or "")
         if not (force and unanswering):
-            hint = "; --force ends its process" if unanswering else ""
+            hint = f"; {_FORCE} ends its process" if unanswering else ""
             error, status = f"{refused}{hint}", refused.status
     limit = FORCE_AFTER if force else timeout
     if daemon is not None and daemon.named_servers:
@@ -491,9 +496,14 @@ async def _stop(work: Work, daemon: Daemon, limit: int | None, guard: Guard | No
         task.cancel()
     name = path_text(daemon.pipe_dir)
     if not answer.ok:
-        if guard is not None and daemon.key is not None and answer.outcome in {Outcome.HELD, Outcome.BLOCKED}:
+        unheard = daemon.key is not None and answer.outcome in _UNHEARD
+        if answer.outcome is Outcome.ABSENT:  # it may have ended meanwhile
+            unheard = daemon.key is not None and process_key(daemon.key.pid) == daemon.key
+        if guard is not None and daemon.key is not None and unheard:
             return await _kill(work, daemon, daemon.key, answer, guard)
-        return Result(work.request, STATUS[answer.outcome], f"the daemon in {name} was not stopped: {answer.message}")
+        hint = f"; {_FORCE} ends its process" if unheard and guard is None else ""
+        text = f"the daemon in {name} was not stopped: {answer.message.rstrip('.') if hint else answer.message}{hint}"
+        return Result(work.request, STATUS[answer.outcome], text)
     if not await _gone(daemon.key):
         return Result(work.request, ExitStatus.NO_ANSWER, f"quit was answered, but process {daemon.pid} is still there")
     removed = await asyncio.to_thread(clean, daemon.pipe_dir)
@@ -528,7 +538,7 @@ async def _stop_v3(work: Work, daemon: Daemon, limit: int | None, guard: Guard) 
                 async with turn(daemon.pipe_dir, guard.speaker):
                     answer, node = await work.control.read_v3()
                     if node is None:
-                        if request.force and answer.outcome in {Outcome.HELD, Outcome.BLOCKED}:
+                        if request.force and answer.outcome in _UNHEARD:
                             return await _kill(work, daemon, daemon.key, answer, guard)
                         return not_stopped(STATUS[answer.outcome], answer.message)
                     if unread := [node.not_read[what] for what in ("server", "client") if what in node.not_read]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from mpstui.core.trust import Speaker, may_signal, why_not
 from mpstui.observe.discovery import steady_speaker
+from mpstui.operations.lock import make_ready
 from mpstui.operations.types import ExitStatus, Progress
 from mpstui.system.procfs import PidFd, user_name
 
@@ -44,7 +45,7 @@ class Guard:
         has_servers_there: bool = False,
     ) -> Guard:
         """``named`` is the user whose process it is, as the admin has typed: that one is enough without the daemon."""
-        speaker = await asyncio.to_thread(steady_speaker, pipe_dir, find)
+        speaker = await asyncio.to_thread(_begun, pipe_dir, find)
         return cls(pipe_dir, speaker, find, named, has_servers_there=has_servers_there)
 
     def __call__(self, process: PidFd) -> str | None:
@@ -62,6 +63,11 @@ class Guard:
         if now != before:
             return "somebody has changed the daemon's directory meanwhile, so who has answered is not known"
         return None
+
+
+def _begun(pipe_dir: Path, find: Callable[[Path], Speaker]) -> Speaker:
+    make_ready(pipe_dir, find(pipe_dir))
+    return steady_speaker(pipe_dir, find)
 
 
 AFTER_KILL = 5.0

@@ -113,7 +113,15 @@ _LATER: Final = (
 )
 _GUESTS: Final = (
     Job("alice", 2001, "python preprocess.py --shard 11", memory=512 * MIB),
-    Job("bob", 2002, "python bench_decode.py --tokens 4096", devices=(1,), memory=2 * GIB, container="vllm-8b"),
+    Job(
+        "bob",
+        2002,
+        "python bench_decode.py --tokens 4096",
+        devices=(1,),
+        memory=2 * GIB,
+        container="vllm-8b",
+        cgroup=_VLLM,
+    ),
     Job("carol", 2003, "relion_refine --gpu 0 --o Class2D/job014", memory=2 * GIB),
     Job("erin", 2005, "ffmpeg -hwaccel cuda -i in.mkv out.mp4", devices=(1,), memory=256 * MIB),
     Job("dave", 2004, "python notebook_cell.py", behaviour="idle", memory=GIB),

@@ -397,6 +397,7 @@ def _device(gpu: Gpu, running: Sequence[_Process], used: int, now: float) -> Dev
         uuid=gpu.uuid,
         index=gpu.index,
         name=printable(gpu.name),
+        pci_bus_id=f"00000000:{6 + gpu.index:02X}:00.0",
         sm_count=gpu.sm_count,
         compute_capability=gpu.compute_capability,
         memory_total=gpu.memory_total,

@@ -200,11 +200,10 @@ LETTERS: Final[Mapping[str, Letter]] = {
     "J": _letter("make a test client fault", "load.fault", harms=True),
     "K": _letter("terminate, then end the process", "action.terminate_and_kill", harms=True),
     "L": _letter("load: test clients", "load"),
-    "M": _letter("mouse to the terminal, and back", "mouse"),
+    "M": _letter("sort by GPU memory, as in htop", "clients.by_memory"),
     "N": _letter("the previous match", "events.previous", "clients.previous"),
     "O": _letter("older events", "events.older"),
     "P": _letter("partitions", "partitions", "namespace.partition"),
-    "Q": _letter("take back the last change", "take_back"),
     "R": _letter("restart a test client", "load.restart"),
     "S": _letter(
         "start a server, a daemon, a partition",

@@ -42,6 +42,7 @@ from mpstui.ui.layout import Needs, PanelHeights, plan, reserve, room_of, spares
 from mpstui.ui.lines import Ground, LineWidget, fit
 from mpstui.ui.panel import Panel
 from mpstui.ui.panels import ClientsPanel, DevicesPanel, EventsPanel, LimitsPanel, ServersPanel
+from mpstui.ui.panels.table import TablePanel
 from mpstui.ui.past import WithPast
 from mpstui.ui.plots import BLOCKS, USUAL
 from mpstui.ui.stale_target import StaleTarget
@@ -100,6 +101,7 @@ class Overview(WithPast, WithTrouble, Ground):
         Binding("f2", "columns", "Columns: which, their order, widths, and the sort", show=False, id="columns"),
         Binding("f5", "group", "Groups: clients by user, GPU, server, pod or job, with sums", show=False, id="group"),
         Binding("f6", "order", "Sort: choose the column", show=False, id="order"),
+        Binding("M", "by_memory", "Sort by GPU memory, the largest first", show=False, id="clients.by_memory"),
         Binding("slash", "filter", "Filter", id="filter"),
         Binding(
             "f",
@@ -118,7 +120,7 @@ class Overview(WithPast, WithTrouble, Ground):
         Binding("right_square_bracket,ctrl+right", "daemon(1)", "Next daemon", show=False, id="daemon.next"),
         Binding("y", "copy", "Copy the row", show=False, id="copy"),
         Binding(
-            "Q", "take_back", "Take back: what was before the last change, after asking", show=False, id="take_back"
+            "f4", "take_back", "Take back: what was before the last change, after asking", show=False, id="take_back"
         ),
         Binding("d", "daemons", "Daemons: start and stop", show=False, id="daemons"),
         Binding("P", "partitions", "SM partitions; namespaces of protocol 3", show=False, id="partitions"),
@@ -466,7 +468,7 @@ class Overview(WithPast, WithTrouble, Ground):
             for number, spec in enumerate(self.OWN)
         ]
         if self._host.can_take_back and past is None:
-            hints.append(KeyHint(shown_key(self._keymap, "take_back", "Q"), "Take back", "take_back", 6))
+            hints.append(KeyHint(shown_key(self._keymap, "take_back", "F4"), "Take back", "take_back", 6))
         rows = isinstance(self.focused, Panel) and bool(self.focused.rows)
         enter = shown_key(self._keymap, "open", "Enter")
         hints.append(KeyHint(enter, "Details", "open", 2, unless(rows, "there is no row")))
@@ -692,6 +694,11 @@ class Overview(WithPast, WithTrouble, Ground):
 
         self.app.push_screen(PickDialog(title, lambda: picks, sort))
 
+    def action_by_memory(self) -> None:
+        """htop's key for it, which a newcomer presses first."""
+        self.clients.sort_by("gpu_memory")
+        self._to_clients()
+
     def _recall_clients(self) -> None:
         """Columns and order as they were left; what cannot be read is left out."""
         columns, sort = self._host.remembered("columns"), self._host.remembered("sort")
@@ -781,16 +788,18 @@ class Overview(WithPast, WithTrouble, Ground):
         self._host.open_daemons(self.daemon.pipe_dir if self.daemon else None)
 
     def action_copy(self) -> None:
-        """Copy the row under the cursor as text (OSC 52, so it works over SSH)."""
+        """Copy the row under the cursor as text (OSC 52, so it works over SSH): the cells of a table with tabs between
+        them, as a sheet takes them."""
         panel = self.focused
         if not isinstance(panel, Panel) or (row := panel.cursor_row) is None:
             return
-        lines = panel.row_lines(row, _COPIED)
-        plain = ("".join(part for part, _ in line).translate(_DRAWN) for line in lines)
-        found = [words for words in (" ".join(line.split()) for line in plain) if words] or [""]
+        if isinstance(panel, TablePanel) and not isinstance(row, Group):
+            found = ["\t".join(map(_plain, panel.cells_of(row, _COPIED)))]
+        else:
+            found = [words for words in map(_plain, panel.row_lines(row, _COPIED)) if words] or [""]
         self.app.copy_to_clipboard("\n".join(found))
         many = f"{plural(len(found), 'line')}: " if len(found) > 1 else ""
-        self.app.notify(f"{many}{found[0]}", title="Copied", markup=False)
+        self.app.notify(many + found[0].replace("\t", "  "), title="Copied", markup=False)
 
     def views(self) -> Mapping[str, Sequence[tuple[str, str]]]:
         """What can be had shown by name: each command, and the words that may follow with what they are; none: text."""
@@ -1063,6 +1072,10 @@ class Overview(WithPast, WithTrouble, Ground):
             await self.app.run_action(message.action, self.app)
         else:
             await self.run_action(message.action)
+
+
+def _plain(line: Line) -> str:
+    return " ".join("".join(part for part, _ in line).translate(_DRAWN).split())
 
 
 def _on_clients(action: Operation) -> bool:

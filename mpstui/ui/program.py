@@ -16,6 +16,7 @@ from textual.screen import Screen
 from textual.theme import Theme
 
 from mpstui.ui.diff import ScreenDiff
+from mpstui.ui.keys import shown_key
 from mpstui.ui.private import Update, leaving
 from mpstui.ui.terminal import TerminalDriver, can_come_back
 from mpstui.ui.theme import variable_defaults
@@ -44,7 +45,7 @@ class ScreenProgram(TypedApp[int]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+c,ctrl+q,ctrl+backslash", "quit_app", "Quit", show=False, id="interrupt", priority=True),
         Binding("ctrl+z", "suspend_process", "Suspend; fg comes back", show=False, id="suspend", priority=True),
-        Binding("M", "mouse", "Mouse off, so that the terminal selects text; again: on", show=False, id="mouse"),
+        Binding("f12", "mouse", "Mouse off, so that the terminal selects text; again: on", show=False, id="mouse"),
         Binding("ctrl+l", "redraw", "Redraw", show=False, id="redraw", priority=True),
     ]
 
@@ -161,7 +162,8 @@ class ScreenProgram(TypedApp[int]):
             return
         self.mouse = not self.mouse
         driver.report_mouse(self.mouse)
-        text = "on: clicks go to mpstui" if self.mouse else "off: the terminal selects text; M turns the mouse on again"
+        again = shown_key(self.keymap, "mouse", "F12")
+        text = "on: clicks go to mpstui" if self.mouse else f"off: the terminal selects text; {again} turns it on again"
         self.notify(text, title="Mouse", timeout=4)
 
     # Keys.

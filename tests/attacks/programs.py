@@ -66,7 +66,7 @@ for name in ("control_privileged", "control"):
     path = os.path.join(pipe, name)
     if os.path.lexists(path): os.unlink(path)
     s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    s.bind(path); os.chmod(path, 0o666); s.listen(64); listeners.append(s)
+    s.bind(path); os.chmod(path, 0o666 if name == "control" else 0o755); s.listen(64); listeners.append(s)
 if spec.get("mode", 0o755): os.chmod(pipe, spec.get("mode", 0o755))
 print("ready", flush=True)
 open_ = list(listeners)

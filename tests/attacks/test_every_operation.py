@@ -152,6 +152,7 @@ CARDS: dict[Cause, Condition] = {
     "starting": condition.starting(),
     "busy": condition.busy("busy", Moment()),
     "not_asked": condition.not_asked("no binary", Moment()),
+    "not_found": condition.not_found("", "start one", Moment()),
     "not_spoken": condition.not_spoken("why"),
     "held": condition.held(HOLDER, "", None, Moment()),
     "terminated_twice": condition.terminated_twice(VICTIM, None, Moment()),
@@ -212,7 +213,7 @@ async def test_a_change_goes_to_whose_daemon_it_was_asked_for(
         return RawReply(command, stdout=b"100.0\n100.0\n", exit_status=0)
 
     monkeypatch.setattr(channel, "exchange", exchange)
-    monkeypatch.setattr(lock, "place", lambda pipe_dir, speaker: (tmp_path / "turn.lock", os.geteuid()))
+    monkeypatch.setattr(lock, "places", lambda *_: [lock.TurnPlace(tmp_path / "turn.lock", os.geteuid(), beside=True)])
     (tmp_path / "control").touch()
     of = OPERATIONS[[each.id for each in OPERATIONS].index(action)]
     monkeypatch.setattr(type(of), "preview", lambda self, request, snapshot: Preview("as it was asked"))
@@ -256,7 +257,7 @@ async def test_each_step_of_a_plan_goes_to_whose_daemon_the_plan_was_shown_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A step is carried out on what is there by then, which may be another's, and was asked for with the others."""
-    monkeypatch.setattr(lock, "place", lambda pipe_dir, speaker: (tmp_path / "turn.lock", os.geteuid()))
+    monkeypatch.setattr(lock, "places", lambda *_: [lock.TurnPlace(tmp_path / "turn.lock", os.geteuid(), beside=True)])
     (tmp_path / "control").touch()
     now, control = [MALLORY], FakeControl()
     (shown,) = stranger().daemons
@@ -299,7 +300,7 @@ async def test_a_confirmed_end_on_a_strangers_daemon_of_another_mode_signals_nob
 ) -> None:
     """Its user's daemon is told to end its own client, whoever's process it names; the process is let be."""
     sent: list[int] = []
-    monkeypatch.setattr(lock, "place", lambda pipe_dir, speaker: (tmp_path / "turn.lock", os.geteuid()))
+    monkeypatch.setattr(lock, "places", lambda *_: [lock.TurnPlace(tmp_path / "turn.lock", os.geteuid(), beside=True)])
     monkeypatch.setattr(PidFd, "send", lambda self, number: sent.append(number))
     here = process_key(os.getpid())
     assert here is not None

@@ -525,4 +525,5 @@ def test_sockets_of_a_daemon_that_are_led_to_another_directory_are_listened_at(r
     led.chmod(0o777)
     (place,) = discover((led,), env={})
     assert place.state == "stale", "anybody may have put them there"
+    assert place.detail.startswith(f"what listens there is the daemon in {crowd / 'mps'}; {led} can be changed by")
     assert mpstui("status", "--health", "--pipe-dir", led).returncode == 3

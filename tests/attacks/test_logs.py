@@ -526,6 +526,7 @@ def test_one_may_read_what_is_ones_own_by_a_link_of_ones_own(tmp_path: Path) -> 
 OPENERS = {
     "operations/audit.py": "the id of this boot",
     "operations/lock.py": "a daemon's turn",
+    "control/holder.py": "a socket, to ask whether it is served",
     "cli/web.py": "a file of its own",
     "cli/__init__.py": "/dev/null",
     "cli/bundle.py": "the archive that it writes",
@@ -552,7 +553,8 @@ OPENERS = {
     "load/workloads.py": "the program's own kernels",
     "observe/discovery.py": "the PID file, a daemon's lock and directory",
     "observe/activity.py": "the kernel's counters, and the libraries whose functions are counted",
-    "observe/devices.py": "the log of the kernel, and the pipes to the process that reads NVML",
+    "observe/ahead.py": "the pipes to the process that reads NVML",
+    "observe/devices.py": "the log of the kernel",
     "system/procfs.py": "/proc",
     "system/trusted.py": "what it is there for",
     "load/experiments.py": "whose turn it is, in a directory of the experiment's own",

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -19,7 +21,8 @@ from mpstui.core.model import Client, ProcessKey
 from mpstui.core.trust import Speaker
 from mpstui.observe.discovery import find_speaker
 from mpstui.operations import lock
-from mpstui.operations.lock import FILE, NoTurn, Sent, turn
+from mpstui.operations.lock import FILE, DaemonTurn, NoTurn, Run, Sent, TurnPlace, same_run, turn
+from mpstui.operations.signals import Guard
 from mpstui.sim.node import SimNode
 from mpstui.system.procfs import process_key, user_name
 
@@ -27,47 +30,29 @@ from .conftest import Stranger
 from .programs import BINARY, ROOT, lying_daemon
 
 AT_ONCE = 8
-RUN = ProcessKey(99, 77)
-"""A run of a daemon, as its process is numbered in one namespace; its start is the same in each."""
+
+
+@pytest.fixture(autouse=True)
+def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Root's own place, for this test."""
+    monkeypatch.setattr(lock, "_SHARED", tmp_path / "run")
+    return tmp_path / "run"
 
 
 async def test_a_directory_on_the_way_that_is_gone_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reaped meanwhile, or behind another mount: it was a traceback."""
     gone = tmp_path / "gone" / "p"
-    monkeypatch.setattr(lock, "place", lambda pipe_dir, speaker: (gone / FILE, os.geteuid()))
+    monkeypatch.setattr(lock, "places", lambda *_: [TurnPlace(gone / FILE, os.geteuid())])
     with pytest.raises(NoTurn, match=r"^this daemon cannot be locked: gone: No such file"):
         async with turn(gone, Speaker(os.geteuid())):
             raise AssertionError
-
-
-@pytest.mark.parametrize(("content", "waits"), [("", True), ("{}\n", False)])
-@pytest.mark.skipif(os.geteuid() != 0, reason="root alone has a file that is root's")
-async def test_only_a_file_that_root_is_making_is_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str, waits: bool
-) -> None:
-    """Of another one that may not be opened it is told at once."""
-
-    def closed(*what: object) -> int:
-        raise PermissionError(13, "Permission denied", str(tmp_path / FILE))
-
-    async def sleep(seconds: float) -> None:
-        raise InterruptedError
-
-    (tmp_path / FILE).write_text(content)
-    monkeypatch.setattr(lock, "place", lambda pipe_dir, speaker: (tmp_path / FILE, 64101))
-    monkeypatch.setattr(lock, "_open_in", closed)
-    monkeypatch.setattr(lock.asyncio, "sleep", sleep)
-    for wait, refused in ((60.0, InterruptedError if waits else NoTurn), (0.0, NoTurn)):
-        with pytest.raises(refused):
-            async with turn(tmp_path, Speaker(64101), wait=wait):
-                raise AssertionError
 
 
 async def test_a_file_with_another_name_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever made that name may have it in a place where others can lock it, or write to it."""
     (tmp_path / FILE).touch(0o600)
     (tmp_path / "second").hardlink_to(tmp_path / FILE)
-    monkeypatch.setattr(lock, "place", lambda pipe_dir, speaker: (tmp_path / FILE, os.geteuid()))
+    monkeypatch.setattr(lock, "places", lambda *_: [TurnPlace(tmp_path / FILE, os.geteuid())])
     with pytest.raises(NoTurn, match="is no file with one name"):
         async with turn(tmp_path, Speaker(os.geteuid()), wait=0):
             raise AssertionError
@@ -120,14 +105,17 @@ SEND = """
 import asyncio, os, sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
+from mpstui.operations import lock
 from mpstui.operations.lock import turn
 from mpstui.core.model import Client, ProcessKey
 from mpstui.observe.discovery import find_speaker
 
+lock._SHARED = Path(os.environ.get("SHARED", "/none"))
+
 async def main():
-    client = Client(ProcessKey(int(sys.argv[3]), 5))
+    client = Client(ProcessKey(int(sys.argv[3]), 5 if len(sys.argv) < 5 else None), 7, 1)
     async with turn(Path(sys.argv[2]), find_speaker(Path(sys.argv[2]))) as mine:
-        if mine.was_sent(client, None) is None and mine.note(client, None, sent=True) is None:
+        if mine.was_sent(client) is None and mine.note(client, sent=True) is None:
             print("sent")
 
 asyncio.run(main())
@@ -166,6 +154,16 @@ def test_the_daemons_user_waits_until_root_has_given_the_file_away(stranger: Str
     assert sends.communicate(timeout=120)[0] == "sent\n"
 
 
+def test_only_a_file_that_root_is_making_is_waited_for(stranger: Stranger) -> None:
+    """Of another one that may not be opened it is told at once."""
+    lying_daemon(stranger, stranger.home / "p", clients=[])
+    path = stranger.home / "p" / FILE
+    path.write_text("{}\n")
+    path.chmod(0o600)
+    done = stranger.run(stranger.interpreter, "-c", SEND, ROOT, stranger.home / "p", "4711", check=False)
+    assert f"this daemon cannot be locked: {FILE}: Permission denied" in done.stderr
+
+
 async def test_whoever_waits_is_told_who_has_it_and_not_for_ever(node: SimNode) -> None:
     speaker = find_speaker(node.pipe_dir)
     async with turn(node.pipe_dir, speaker):
@@ -178,7 +176,7 @@ async def test_whoever_waits_is_told_who_has_it_and_not_for_ever(node: SimNode) 
 
 async def test_one_that_was_killed_in_its_turn_leaves_no_lock(node: SimNode) -> None:
     speaker = find_speaker(node.pipe_dir)
-    path, _ = lock.place(node.pipe_dir, speaker)
+    path = node.pipe_dir / FILE
     code = f"import fcntl, sys; f = open({os.fspath(path)!r}, 'a'); fcntl.flock(f, 2); print(1, flush=True); input()"
     with subprocess.Popen(  # noqa: ASYNC220
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -194,50 +192,75 @@ async def test_one_that_was_killed_in_its_turn_leaves_no_lock(node: SimNode) -> 
         pass
 
 
-async def test_what_was_sent_is_known_to_the_next_one_and_not_taken_for_anybody_else(node: SimNode) -> None:
-    speaker = find_speaker(node.pipe_dir)
+RUN: Run = {"control": [5, None], "control_privileged": [6, 77]}
+
+
+@pytest.fixture
+def take(tmp_path: Path) -> Iterator[Callable[..., DaemonTurn]]:
+    """A turn of this run, in one file; where no daemon runs any more."""
+    with (tmp_path / FILE).open("w+b") as file:
+        yield lambda run=RUN: DaemonTurn(tmp_path / "none", [file.fileno()], run)
+
+
+def test_what_was_sent_is_known_to_the_next_one_and_not_taken_for_anybody_else(take: Callable[..., DaemonTurn]) -> None:
     key = ProcessKey(os.getpid(), 5)
-    async with turn(node.pipe_dir, speaker) as mine:
-        assert mine.was_sent(Client(key), RUN) is None
-        assert mine.note(Client(key), RUN, sent=True) is None
-    async with turn(node.pipe_dir, speaker) as mine:
-        assert mine.was_sent(Client(key), RUN)
-        assert not mine.was_answered(Client(key), RUN), "that it was sent does not say that it was carried out"
-        assert mine.was_sent(Client(ProcessKey(key.pid, 6)), RUN) is None, "a successor of the PID"
-        assert mine.note(Client(key), RUN, sent=True, answered=True) is None
-        assert mine.was_answered(Client(key), RUN)
-        assert mine.note(Client(key), RUN, sent=False) is None
-        assert not mine.was_answered(Client(key), RUN)
-        assert mine.was_sent(Client(key), RUN) is None
+    assert take().was_sent(Client(key)) is None
+    assert take().note(Client(key), sent=True) is None
+    assert take().was_sent(Client(key))
+    assert not take().was_answered(Client(key)), "that it was sent does not say that it was carried out"
+    assert take().was_sent(Client(ProcessKey(key.pid, 6))) is None, "a successor of the PID"
+    assert take().note(Client(key), sent=True, answered=True) is None
+    assert take().was_answered(Client(key))
+    assert take().note(Client(key), sent=False) is None
+    assert not take().was_answered(Client(key))
+    assert take().was_sent(Client(key)) is None
     elsewhere = Client(ProcessKey(3), 7, 1, local=False)
-    async with turn(node.pipe_dir, speaker) as mine:
-        mine.note(elsewhere, RUN, sent=True)
-        assert mine.was_sent(elsewhere, RUN)
-        assert mine.was_sent(Client(ProcessKey(3), 7, 2, local=False), RUN) is None, "another client of that number"
-        assert mine.was_sent(Client(ProcessKey(3), 8, 1, local=False), RUN) is None, "another server's"
-        assert mine.was_sent(elsewhere, ProcessKey(9, 78)) is None, "of the daemon that was started here after it"
-        assert mine.was_sent(elsewhere, ProcessKey(1, 77)) == Sent(user_name(os.geteuid()), surely=True)
-        for unsure, run in ((elsewhere, None), (replace(elsewhere, id=None), RUN)):
-            before = mine.was_sent(unsure, run)
-            assert before is not None
-            assert not before.surely, "whether it was this one is not known"
-        seen_inside = Client(ProcessKey(3, 12), 7, 1)  # its process is seen from its own namespace alone
-        assert mine.was_sent(seen_inside, RUN), "a second one, from elsewhere, would block the daemon"
-        assert mine.was_sent(replace(seen_inside, id=2), RUN) is None
+    take().note(elsewhere, sent=True)
+    assert take().was_sent(elsewhere) == Sent(user_name(os.geteuid()), surely=True)
+    assert take().was_sent(Client(ProcessKey(3), 7, 2, local=False)) is None, "another client of that number"
+    assert take().was_sent(Client(ProcessKey(3), 8, 1, local=False)) is None, "another server's"
+    for run in ({**RUN, "control_privileged": [6, 78]}, {**RUN, "control_privileged": [8, 77]}, {"control": [4, None]}):
+        assert take(run).was_sent(elsewhere) is None, "of the daemon that was started here after it"
+    assert take({**RUN, "control": [9, None]}).was_sent(elsewhere), "root's commands go to the privileged one"
+    for unsure, run in ((elsewhere, {}), (replace(elsewhere, id=None), RUN), (elsewhere, {"control": [5, None]})):
+        before = take(run).was_sent(unsure)
+        assert before is not None
+        assert not before.surely, "whether it was this one is not known"
+    seen_inside = Client(ProcessKey(3, 12), 7, 1)  # its process is seen from its own namespace alone
+    assert take().was_sent(seen_inside), "a second one, from elsewhere, would block the daemon"
+    assert take().was_sent(replace(seen_inside, id=2)) is None
+    take().note(replace(elsewhere, id=None), sent=False)
+    assert take().was_sent(elsewhere), "what was not taken was another one"
+
+
+@pytest.mark.parametrize("started", [12, 1012])
+def test_a_start_counts_where_it_was_counted_from_the_same_moment(
+    take: Callable[..., DaemonTurn], monkeypatch: pytest.MonkeyPatch, started: int
+) -> None:
+    """A container may have a time of its own, by which the same process was started at another one."""
+    take().note(Client(ProcessKey(3, 12), 7, 1), sent=True)
+    monkeypatch.setattr(lock, "_namespaces", lambda: [1, 2])
+    assert take().was_sent(Client(ProcessKey(3, started), 7, 1))
+    assert take().was_sent(Client(ProcessKey(3, started), 7, 2)) is None
+
+
+@pytest.mark.parametrize("entry", [{}, {"run": 1}, {"run": {"control": 7}}, {"run": {"control": ["a"], "x": []}}])
+def test_a_run_that_makes_no_sense_is_not_known(entry: dict[str, object]) -> None:
+    assert same_run(entry.get("run"), RUN) is None
 
 
 async def test_a_torn_line_and_garbage_hide_nothing(node: SimNode) -> None:
     speaker = find_speaker(node.pipe_dir)
     client = Client(ProcessKey(os.getpid(), 5))
     async with turn(node.pipe_dir, speaker) as mine:
-        mine.note(client, RUN, sent=True)
-    path, _ = lock.place(node.pipe_dir, speaker)
+        mine.note(client, sent=True)
+    path = node.pipe_dir / FILE
     with path.open("ab") as file:
         file.write(b'[1]\n{"pid": {"a": \xff\n' + b"[" * 100_000 + b'\n{"pid": 1')
     async with turn(node.pipe_dir, speaker) as mine:
-        assert mine.was_sent(client, RUN)
-        assert mine.note(Client(ProcessKey(1, 1)), RUN, sent=True) is None
-        assert mine.was_sent(Client(ProcessKey(1, 1)), RUN)
+        assert mine.was_sent(client)
+        assert mine.note(Client(ProcessKey(1, 1)), sent=True) is None
+        assert mine.was_sent(Client(ProcessKey(1, 1)))
 
 
 async def test_long_files_are_shortened_and_forget_nobody_who_lives(node: SimNode, monkeypatch) -> None:
@@ -247,69 +270,254 @@ async def test_long_files_are_shortened_and_forget_nobody_who_lives(node: SimNod
     key = process_key(client.pid)
     assert key is not None
     async with turn(node.pipe_dir, speaker) as mine:
-        mine.note(Client(key), RUN, sent=True)
+        mine.note(Client(key), sent=True)
         for number in range(100):
-            mine.note(Client(ProcessKey(1 << 22, number)), RUN, sent=True)
-        assert mine.was_sent(Client(key), RUN)
-    path, _ = lock.place(node.pipe_dir, speaker)
+            mine.note(Client(ProcessKey(1 << 22, number)), sent=True)
+        assert mine.was_sent(Client(key))
+    path = node.pipe_dir / FILE
     assert path.stat().st_size < 4000
 
 
-@pytest.mark.parametrize("mode", [0o755, 0o777])
-def test_a_stranger_gets_at_neither_lock_nor_list(stranger: Stranger, tmp_path: Path, mode: int) -> None:
-    """Root's daemon; with 0777 as one makes its directory itself. Then they are elsewhere, in root's own place."""
-    tmp_path.chmod(0o755)
-    for folder in tmp_path.parents:
-        if folder.stat().st_uid == 0 and folder != Path("/") and folder != Path("/tmp"):
-            folder.chmod(folder.stat().st_mode | 0o055)
-    with SimNode.start(tmp_path / "p") as node:
-        node.pipe_dir.chmod(mode)
-        speaker = find_speaker(node.pipe_dir)
-        assert speaker.uid == 0
-        path, user = lock.place(node.pipe_dir, speaker)
-        assert user == 0
-        assert (path.parent == node.pipe_dir) == (mode == 0o755)
-
-        async def take() -> None:
-            async with turn(node.pipe_dir, speaker, wait=0):
-                pass
-
-        asyncio.run(take())
-        try:
-            for attempt in (
-                f"open({os.fspath(path)!r})",
-                f"os.unlink({os.fspath(path)!r})",
-                f"os.rename({os.fspath(path)!r}, '/tmp/x')",
-                f"os.open({os.fspath(path)!r}, os.O_RDONLY)",
-                f"os.link({os.fspath(path)!r}, 'mine')",
-            ):
-                assert stranger.python(f"import os; {attempt}", check=False).returncode != 0, attempt
-            asyncio.run(take())
-        finally:
-            if path.parent != node.pipe_dir:
-                path.unlink()
+@pytest.fixture
+def open_to_all(roots: Stranger) -> Path:
+    """The pipe directory of a daemon of root's that has made it itself."""
+    lying_daemon(roots, roots.home / "p", clients=[], mode=0o777)
+    return roots.home / "p"
 
 
-@pytest.mark.parametrize(
-    "make", ["os.mkfifo(path)", "os.symlink('/etc/passwd', path)", "open(path, 'w')", "os.mkdir(path)"]
-)
-def test_what_a_stranger_has_put_in_its_place_is_not_used(
-    stranger: Stranger, crowd: Path, monkeypatch: pytest.MonkeyPatch, make: str
+async def hold(pipe_dir: Path, wait: float = 0) -> None:
+    async with turn(pipe_dir, find_speaker(pipe_dir), wait=wait):
+        pass
+
+
+def send(pipe_dir: Path, *start: str, shared: Path | None = None, pid: int = 4711, unseen: bool = False) -> bool:
+    """Whether an mpstui of root's that begins so sends it; ``unseen``: the client's process is not of its namespace."""
+    command = [*start, sys.executable, "-c", SEND, ROOT, pipe_dir, str(pid), *(["unseen"] if unseen else [])]
+    env = {**os.environ, "SHARED": os.fspath(shared or "/none")}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120, env=env)
+    return {"sent\n": True, "": False}[done.stdout]
+
+
+CONTAINERS = {
+    "a /run of its own": ["--mount", "sh", "-c", 'mount -t tmpfs none /run && exec "$@"'],
+    "other processes": ["--pid", "--fork", "--mount-proc", "sh", "-c", '"$@"'],
+    "a start of its own": [
+        "--mount", "sh", "-c",
+        "mount -t tmpfs none /mnt && echo other > /mnt/b && mount --bind /mnt/b /proc/sys/kernel/random/boot_id"
+        ' && exec "$@"',
+    ],
+    "another name": ["--mount", "sh", "-c", 'mount -t tmpfs none /mnt && mkdir /mnt/p && mount --bind "$5" /mnt/p'
+                     ' && exec "$1" "$2" "$3" "$4" /mnt/p "$6" "$7"'],
+    "a time of its own": ["--time", "--boottime", "1000", "--fork", "sh", "-c", '"$@"'],
+}  # fmt: skip
+"""What the mpstui of another admin has in there."""
+
+
+@pytest.mark.skipif(shutil.which("unshare") is None, reason="there is no unshare")
+@pytest.mark.parametrize(("has", "mode"), [("a /run of its own", 0o777), *((each, 0o755) for each in CONTAINERS)])
+def test_who_comes_from_a_container_does_not_send_it_again(roots: Stranger, shared: Path, has: str, mode: int) -> None:
+    """There is nothing but the pipe directory that both have for sure."""
+    lying_daemon(roots, roots.home / "p", clients=[], mode=mode)
+    assert send(roots.home / "p", shared=shared)
+    start = ["unshare", *CONTAINERS[has], "-"]
+    if subprocess.run([*start[: start.index("sh")], "true"], check=False).returncode:
+        pytest.skip("not on this kernel")
+    assert not send(roots.home / "p", *start, unseen=has in {"other processes", "a time of its own"})
+
+
+@pytest.mark.skipif(shutil.which("unshare") is None, reason="there is no unshare")
+def test_sockets_that_are_mounted_into_another_directory_are_of_the_same_turn(roots: Stranger, shared: Path) -> None:
+    lying_daemon(roots, roots.home / "p", clients=[])
+    (there := roots.home / "there").mkdir()
+    names = ("control", "control_privileged")
+    for name in names:
+        (there / name).touch()
+    mounts = " && ".join(f"mount --bind {roots.home}/p/{name} {there}/{name}" for name in names)
+    start = ["unshare", "--mount", "sh", "-c", f'{mounts} && exec "$@"', "-"]
+    assert send(there, *start, shared=shared)
+    assert not send(roots.home / "p", shared=shared)
+    assert not send(there, *start, shared=shared)
+
+
+async def test_what_the_daemon_before_was_sent_is_no_matter(roots: Stranger, shared: Path) -> None:
+    """A file system gives its inode again, and a container its clients' numbers."""
+    pipe_dir, client = roots.home / "p", Client(ProcessKey(3), 7, 1, local=False)
+    for _ in range(2):
+        lying_daemon(roots, pipe_dir, clients=[])
+        for sent in (False, True):
+            async with turn(pipe_dir, find_speaker(pipe_dir), wait=0) as mine:
+                assert (mine.was_sent(client) is not None) is sent
+                mine.note(client, sent=True)
+        roots.end()
+
+
+async def test_nothing_is_noted_for_a_daemon_that_came_meanwhile(roots: Stranger, shared: Path) -> None:
+    lying_daemon(roots, roots.home / "p", clients=[])
+    async with turn(roots.home / "p", find_speaker(roots.home / "p"), wait=0) as mine:
+        lying_daemon(roots, roots.home / "p", clients=[], lock=False)
+        assert mine.note(Client(ProcessKey(3), 7, 1), sent=True) == "another daemon has been started there meanwhile"
+        assert mine.was_sent(Client(ProcessKey(3), 7, 1)) is None
+
+
+async def test_a_stranger_who_touches_the_socket_does_not_make_it_another_daemon(
+    roots: Stranger, stranger: Stranger, shared: Path
 ) -> None:
-    """In a directory that everybody may write to: refused with the reason, and never waited for."""
-    path = crowd / FILE
-    stranger.python(f"import os, sys; path = sys.argv[1]; {make}", path)
-    before = Path("/etc/passwd").read_bytes()
-    monkeypatch.setattr(lock, "place", lambda pipe_dir, speaker: (path, 0))
+    """Everybody may write to it, and so set its time."""
+    lying_daemon(roots, roots.home / "p", clients=[])
+    before = (roots.home / "p" / "control").stat().st_mtime_ns
+    assert send(roots.home / "p")
+    stranger.run("touch", roots.home / "p" / "control")
+    assert (roots.home / "p" / "control").stat().st_mtime_ns != before
+    assert not send(roots.home / "p")
 
-    async def take() -> None:
-        async with turn(crowd, Speaker(0, ""), wait=0):
-            pass
 
-    with pytest.raises(NoTurn) as refused:
-        asyncio.run(take())
-    assert not refused.value.busy
-    assert Path("/etc/passwd").read_bytes() == before
+@pytest.mark.parametrize("mode", [0o755, 0o777])
+def test_a_stranger_gets_at_neither_lock_nor_list(stranger: Stranger, roots: Stranger, shared: Path, mode: int) -> None:
+    """Root's daemon; with 0777 as one makes its directory itself. Then they are in root's own place too."""
+    lying_daemon(roots, roots.home / "p", clients=[], mode=mode)
+    asyncio.run(hold(roots.home / "p"))
+    paths = [roots.home / "p" / FILE]
+    if mode == 0o777:
+        assert send(roots.home / "p", shared=shared)
+        paths = [*shared.iterdir()]
+    assert len(paths) == 1
+    for path in paths:
+        for attempt in (
+            f"open({os.fspath(path)!r})",
+            f"os.unlink({os.fspath(path)!r})",
+            f"os.rename({os.fspath(path)!r}, '/tmp/x')",
+            f"os.open({os.fspath(path)!r}, os.O_RDONLY)",
+            f"os.link({os.fspath(path)!r}, 'mine')",
+        ):
+            assert stranger.python(f"import os; {attempt}", check=False).returncode != 0, attempt
+    asyncio.run(hold(roots.home / "p"))
+    if mode == 0o777:
+        stranger.run("rm", "-f", roots.home / "p" / FILE)
+        assert not send(roots.home / "p", shared=shared)
+
+
+PUTS = {
+    "a pipe": "os.mkfifo(path)",
+    "a link": "os.symlink('/etc/passwd', path)",
+    "a link to nowhere": "os.symlink('/etc/mpstui-none', path)",
+    "a file": "open(path, 'w')",
+    "a directory": "os.mkdir(path)",
+    "a socket": "import socket; socket.socket(socket.AF_UNIX).bind(path)",
+    "a file of root's": "os.rename(path.replace('mpstui.lock', 'control_lock'), path)",
+}
+
+
+@pytest.mark.parametrize("what", PUTS)
+def test_what_a_stranger_has_put_in_its_place_is_left(
+    stranger: Stranger, open_to_all: Path, shared: Path, what: str
+) -> None:
+    """Nobody waits for it or believes it; before, it was enough that he made a directory in /tmp first."""
+    path, before, client = open_to_all / FILE, Path("/etc/passwd").read_bytes(), Client(ProcessKey(3), 7, 1)
+    (open_to_all / "control_lock").chmod(0o666)
+    stranger.python(f"import os, sys; path = sys.argv[1]; {PUTS[what]}", path)
+    found = path.lstat()
+
+    async def take() -> list[bool]:
+        there = []
+        for _ in range(2):
+            async with turn(open_to_all, find_speaker(open_to_all), wait=0) as mine:
+                there.append(mine.was_sent(client) is not None)
+                mine.note(client, sent=True)
+        return there
+
+    assert asyncio.run(take()) == [False, True]
+    assert (Path("/etc/passwd").read_bytes(), path.lstat()[:4]) == (before, found[:4])
+    assert not os.path.exists("/etc/mpstui-none")
+
+
+def test_what_a_stranger_wrote_into_a_file_of_roots_is_not_believed(
+    stranger: Stranger, open_to_all: Path, shared: Path
+) -> None:
+    """The file of the daemon's PID is root's, and everybody may write to it (fact 42): it had a lock of his then, and
+    a list."""
+    (file := open_to_all / "nvidia-cuda-mps-control.pid").touch()
+    file.chmod(0o666)
+    run = lock.find_run(open_to_all)
+    entry = {"pid": 4711, "start_ticks": None, "run": run, "server": 7, "number": 1, "sent": True, "uid": 0}
+    holds = stranger.start_python(
+        "import fcntl, os, sys\nf = open(sys.argv[1], 'w'); f.write(sys.argv[2]); f.flush(); fcntl.flock(f, 2)\n"
+        "os.rename(sys.argv[1], sys.argv[3]); print('ready', flush=True); sys.stdin.read()",
+        file, json.dumps(entry), open_to_all / FILE, stdin=subprocess.PIPE,
+    )  # fmt: skip
+    assert holds.stdout is not None
+    assert holds.stdout.readline() == "ready\n"
+    assert send(open_to_all, shared=shared)
+    assert not send(open_to_all, shared=shared)
+    assert (open_to_all / FILE).read_text() == json.dumps(entry)
+
+
+async def test_whoever_exchanges_it_again_and_again_is_in_nobodys_way(
+    open_to_all: Path, shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = lock._is_there
+    monkeypatch.setattr(lock, "_LOOK", 0)
+    monkeypatch.setattr(lock, "_is_there", lambda folder, name, file: name != FILE and there(folder, name, file))
+    async with turn(open_to_all, find_speaker(open_to_all)) as mine:
+        assert mine.note(Client(ProcessKey(3), 7, 1), sent=True) is None
+    assert len(os.listdir(shared)) == 1
+
+
+async def test_where_root_has_no_place_of_its_own_either_it_is_in_its_home(
+    stranger: Stranger, open_to_all: Path, shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a container whose /run may not be written to; a name in /tmp is anybody's."""
+    stranger.run("touch", open_to_all / FILE)
+    os.symlink("/nowhere", shared)
+    monkeypatch.setenv("XDG_STATE_HOME", os.fspath(tmp_path / "state"))
+    async with turn(open_to_all, find_speaker(open_to_all), wait=0) as mine:
+        assert mine.note(Client(ProcessKey(3), 7, 1), sent=True) is None
+    assert len(os.listdir(tmp_path / "state" / "mpstui" / "turns")) == 1
+    os.chmod(tmp_path / "state", 0o777)
+    with pytest.raises(NoTurn, match="belongs to"):
+        await hold(open_to_all)
+
+
+async def test_what_is_empty_does_not_stay_beside_the_pipe_directory(open_to_all: Path, shared: Path) -> None:
+    await hold(open_to_all)
+    assert os.listdir(shared) == []
+
+
+async def test_a_file_system_that_does_not_let_go_keeps_one_thread_and_no_more(
+    open_to_all: Path, shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    goes_on, closed, opened = threading.Event(), threading.Event(), list[int]()
+
+    def attempt(place: TurnPlace) -> int:
+        goes_on.wait(120)
+        opened.append(os.open("/dev/null", os.O_RDONLY))
+        return opened[0]
+
+    monkeypatch.setattr(lock, "_attempt", attempt)
+    monkeypatch.setattr(lock, "_HANGS", 0.01)
+    close = os.close
+    monkeypatch.setattr(lock.os, "close", lambda fd: (close(fd), fd in opened and closed.set()))
+    with pytest.raises(NoTurn, match="its file system does not answer"):
+        await hold(open_to_all)
+    goes_on.set()
+    assert await asyncio.to_thread(closed.wait, 120)
+
+
+async def test_nothing_is_made_in_a_directory_that_took_the_place_of_the_daemons(
+    roots: Stranger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (other := tmp_path / "other").mkdir()
+    monkeypatch.setattr(lock, "places", lambda *_: [TurnPlace(other / FILE, 0)])
+    with pytest.raises(NoTurn, match="No such file"):
+        await hold(other)
+    assert os.listdir(other) == []
+
+
+async def test_a_kill_is_not_refused_because_the_file_was_made(open_to_all: Path, shared: Path) -> None:
+    """Who looks whether the directory is changed meanwhile begins once it is there."""
+    guard = await Guard.begin(open_to_all, find_speaker)
+    assert (open_to_all / FILE).exists()
+    await hold(open_to_all)
+    assert find_speaker(open_to_all) == guard.speaker
 
 
 def test_a_users_daemon_has_its_file_as_the_users_own_whoever_comes_first(stranger: Stranger) -> None:
@@ -318,7 +526,7 @@ def test_a_users_daemon_has_its_file_as_the_users_own_whoever_comes_first(strang
 
     async def take() -> None:
         async with turn(stranger.home / "p", speaker, wait=0) as mine:
-            mine.note(Client(ProcessKey(1, 1)), RUN, sent=True)
+            mine.note(Client(ProcessKey(1, 1)), sent=True)
 
     asyncio.run(take())
     found = (stranger.home / "p" / FILE).stat()

@@ -93,7 +93,8 @@ def test_files_of_a_daemon_that_was_killed(tmp_path: Path, mpstui: Mpstui) -> No
     [
         (["NEW UI"], False),
         (["NEW UI", "Cmd:terminate_client 1 2"], False),
-        (["NEW UI", "Cmd:quit", "Server 7 has 2 active worker threads. Server will not shutdown."], False),
+        (["NEW UI", "Cmd:quit", "Not enough privilege to execute quit command"], False),
+        (["NEW UI", "Cmd:quit", "Not enough privilege to execute quit command", "UI closed"], True),
         (["NEW UI", "Cmd:get_server_list", "UI closed"], True),
         (["NEW UI", "Cmd:ps", "5 2 7 GPU-0 1 Cmd:terminate_client", "UI closed"], True),
         (["NEW UI", "Starting control daemon using socket /x/control"], True),
@@ -107,6 +108,21 @@ def test_a_session_that_stays_open(node: SimNode, log: Path, texts: list[str], w
     found = health.probe((node.pipe_dir,))
     assert found.status == (health.WELL if well or seconds < health.UNANSWERED else health.NO_ANSWER)
     assert ("does not answer" in found.reason) == (found.status != 0)
+
+
+@pytest.mark.parametrize("seconds", [3600.0, 60.0, 1.0])
+def test_a_daemon_that_is_told_to_quit_says_so_at_once(node: SimNode, log: Path, seconds: float) -> None:
+    """It takes no command until its clients have ended (fact 19); nobody's session is in the way. Its tries to end its
+    server fill the log meanwhile, three lines each 12.8 s."""
+    pid = daemon_of(node)
+    tries = stamped(pid, "Server 7 has 2 active worker threads. Server will not shutdown.") * int(seconds)
+    log.write_bytes(log.read_bytes() + stamped(pid, "NEW UI", 9000) + stamped(pid, "Cmd:quit", seconds) + tries)
+    found = health.probe((node.pipe_dir,))
+    assert found.status == health.NO_ANSWER
+    assert f"daemon {pid} is told to quit" in found.reason
+    assert "takes no command" in found.reason
+    assert not {"answer", "session"} & {*found.reason.split()}
+    assert int(found.reason.partition("since ")[2].split()[0]) >= seconds
 
 
 def test_a_session_counts_from_its_begin_not_from_its_last_command(node: SimNode, log: Path) -> None:

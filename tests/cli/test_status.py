@@ -51,7 +51,7 @@ DEVICE = {
     "index", "uuid", "name", "sm_count", "memory_total", "memory_used", "compute_mode", "mig", "contexts",
     "context_limit", "sm_utilization", "sm_occupancy", "dram_utilization", "gpu_utilization", "power_watts",
     "temperature", "compute_capability", "outside_processes", "context_limit_source", "memory_utilization",
-    "would_gain", "gain", "sm_source", "power_limit_watts",
+    "would_gain", "gain", "sm_source", "power_limit_watts", "pci_bus_id", "persistence",
 }  # fmt: skip
 
 

@@ -24,6 +24,7 @@ from mpstui.control.holder import (
     SessionWatch,
     file_at,
     find_sessions,
+    is_served,
     listening,
     listening_at,
     sockets_of,
@@ -286,6 +287,41 @@ def test_who_listens_at_a_file_is_known_by_what_it_is_and_not_by_its_name() -> N
         bound.symlink_to("moved")
         assert (listening_at(moved), listening_at(bound)) == ({inode}, {inode}), "as who connects comes there"
         assert listening_at(Path(folder, "no")) == set()
+
+
+@pytest.mark.parametrize("kind", [socket.SOCK_SEQPACKET, socket.SOCK_STREAM, socket.SOCK_DGRAM])
+def test_whether_a_socket_is_served_is_asked_without_a_word_to_who_serves_it(kind: int) -> None:
+    with socket.socket(socket.AF_UNIX, kind) as listener, tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "control")
+        assert is_served(path) is False
+        listener.bind(os.fspath(path))
+        if kind != socket.SOCK_DGRAM:
+            listener.listen(1)
+        Path(folder, "link").symlink_to("control")
+        (deep := Path(folder, "d" * 120)).mkdir()
+        (deep / "moved").symlink_to("../control")
+        assert [is_served(each) for each in (path, Path(folder, "link"), deep / "moved")] == [True] * 3
+        listener.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            listener.accept() if kind != socket.SOCK_DGRAM else listener.recv(1)
+        listener.close()
+        assert [is_served(each) for each in (path, Path(folder, "link"), deep / "moved")] == [False] * 3
+        Path(folder, "file").touch()
+        os.mkfifo(Path(folder, "pipe"))
+        assert [is_served(Path(folder, each)) for each in ("file", "pipe", "", "no\0ne")] == [False] * 4
+
+
+def test_whether_one_is_served_that_may_not_be_asked_the_list_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Closed(socket.socket):
+        def connect(self, address: object) -> None:
+            raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(holder.socket, "socket", Closed)
+    for listed, served in ((frozenset({7}), True), (frozenset[int](), None)):
+        monkeypatch.setattr(holder, "listening_at", lambda path, listed=listed: listed)
+        assert is_served(Path("/dev/null")) is served
+    monkeypatch.setattr(holder.os, "open", lambda *_: Closed.connect(None, None))  # type: ignore[arg-type]
+    assert is_served(Path("/dev/null")) is None
 
 
 def test_sockets_are_asked_for_one_by_one_by_their_numbers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,6 +82,29 @@ def test_who_holds_a_daemon_and_what_to_do():
     assert value(rows, "remedy") == "ask bob to leave it, or end process 777"
 
 
+def test_a_device_says_what_nvidia_smi_says_of_it_and_the_limits_of_new_clients_on_it():
+    here = UUIDS[0]
+    one = Server(ProcessKey(7), active_thread_percentage=50.0, pinned_mem_limits={"1": 4 << 30})
+    two = Server(ProcessKey(8), active_thread_percentage=100.0)
+    daemon = Daemon(
+        PIPE, ordinals={"1": here}, servers=(one, two), default_active_thread_percentage=100.0,
+        default_pinned_mem_limits={"1": 20 << 30},
+    )  # fmt: skip
+    device = Device(here, pci_bus_id="00000000:06:00.0", memory_total=80 << 30, memory_used=20 << 30, persistence=False)
+    _title, rows = rows_of(Snapshot(NOW, daemons=(daemon,), devices=(device,)), "device", here)
+    assert value(rows, "PCI bus ID") == "00000000:06:00.0"
+    assert value(rows, "memory") == "20.0 GiB of 80.0 GiB, 25 %"
+    assert value(rows, "persistence mode") == "no"
+    assert value(rows, "processes without MPS") == "0"
+    texts = [row.value for row in rows if isinstance(row, DetailRow)]
+    at = texts.index("default 20.0 GiB")
+    assert texts[at : at + 3] == ["default 20.0 GiB", "server 7 4.0 GiB", "server 8 none"]
+    empty = replace(device, persistence=None, pci_bus_id=None, memory_used=None)
+    _title, rows = rows_of(Snapshot(NOW, devices=(empty,), nvml_detail="no NVML"), "device", here)
+    assert [value(rows, label) for label in ("PCI bus ID", "persistence mode", "processes without MPS")] == ["—"] * 3
+    assert value(rows, "memory") == "— of 80.0 GiB"
+
+
 def test_a_device_names_its_clients_by_their_memory_on_it_alone():
     here, there = UUIDS[0], "GPU-there"
     clients = (

@@ -47,6 +47,7 @@ NO_CHECK = {
     "shared_device": "a check of its own, which looks at the same",
     "nvml": "the check of the driver says it",
     "bridge": "how a program is made, and nothing to put right: the status and the blast radius show it",
+    "daemon_led_elsewhere": "of who looks for a while; the doctor looks once",
     "outdated": "the settings are right, and hold for new clients: the status shows it",
     "idle": "somebody's question to the status, by idle_minutes",
 }

@@ -55,7 +55,7 @@ SAVES = "save "
 """In place of a screen's name: what is kept of the past is written into the file that follows."""
 RESTS = "f10"
 """Tells where a key goes when all that was set off is done."""
-TELLS = ("f4", "f3")
+TELLS = ("f7", "f3")
 """Used in turn, so that no late answer is taken for that to the next question."""
 AGAIN = 0.25
 """Seconds from one question to the next; an answer that only comes late is the same."""

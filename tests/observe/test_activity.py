@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Collection, Mapping
+from pathlib import Path
 
 import pytest
 
-from mpstui.core.activity import activity_look, rate_text, short_rate, sparkline
+from mpstui.core.activity import activity_look, launching_words, rate_text, short_rate, sparkline
 from mpstui.core.model import Activity, Client, Daemon, OutsideClient, ProcessKey, Server, Snapshot
 from mpstui.fields import CLIENT, View
 from mpstui.observe.activity import BUDGET, ActivityLog, ActivityWatch, ActivityWindow
@@ -185,7 +186,7 @@ def test_an_idle_client_that_holds_memory_is_a_problem_after_the_threshold_alone
 
 def test_a_look_has_everybody_in_the_order_of_their_launches_and_why_not() -> None:
     clients = (Client(A, user="a"), Client(B), Client(C), Client(ProcessKey(7), local=False))
-    daemon = Daemon(None, servers=(Server(ProcessKey(9), clients=clients),))  # type: ignore[arg-type]
+    daemon = Daemon(Path("/x"), servers=(Server(ProcessKey(9), clients=clients),))
     outside = OutsideClient(ProcessKey(5), ())
     shown = Snapshot(1.0, daemons=(daemon,), outside=(outside,))
     look = activity_look(shown, 2.0, "x", {A: 30, B: 0, ProcessKey(5): 90, ProcessKey(7): 4}, {C: "why not"})
@@ -195,7 +196,9 @@ def test_a_look_has_everybody_in_the_order_of_their_launches_and_why_not() -> No
     assert [(each.pid, each.launches) for each in look.launchers[3:]] == [(3, None), (7, None)]
     assert look.launchers[3].why == "why not"
     assert "another PID namespace" in look.launchers[4].why
-    assert look.sentence == "2 of 3 launched kernels in 2.0 s; 2 could not be counted."
+    assert look.sentence == "In 2.0 s 1 of 2 clients launched kernels, 1 of 1 without MPS; 2 could not be counted."
+    words = [launching_words(some, "launch", "launches") for some in (look.launchers[1:2], look.launchers[:1])]
+    assert words == ["1 of 1 client launches", "1 of 1 process without MPS launches"]
 
 
 def test_rates_are_never_nothing_where_there_was_a_launch() -> None:

@@ -17,6 +17,10 @@ class NVMLError(Exception):
         self.value = value
 
 
+class NVMLLibraryMismatchError(Exception):
+    """What newer bindings raise of a function that the driver has in an earlier version only; no NVMLError."""
+
+
 @dataclass
 class FakeNvml:
     """``failing`` maps a function's name to the error code it fails with, ``"*"`` all of them but nvmlInit."""
@@ -39,6 +43,9 @@ class FakeNvml:
     open: int = 0
 
     NVMLError = NVMLError
+    NVMLLibraryMismatchError = NVMLLibraryMismatchError
+    mismatched: bool = False
+    """Whether functions that are not there are told so by that error."""
     NVML_TEMPERATURE_GPU = 0
     NVML_GPM_METRIC_SM_UTIL = 2
     NVML_GPM_METRIC_SM_OCCUPANCY = 3
@@ -48,6 +55,8 @@ class FakeNvml:
     def _call(self, name: str) -> None:
         self.calls[name] += 1
         code = self.failing.get(name, self.failing.get("*") if name != "nvmlInit" else None)
+        if code == 13 and self.mismatched:
+            raise NVMLLibraryMismatchError
         if code is not None:
             raise NVMLError(code)
         assert self.open or name in {"nvmlInit", "nvmlShutdown"}, f"{name} before nvmlInit"
@@ -68,6 +77,10 @@ class FakeNvml:
     def nvmlDeviceGetUUID(self, handle: int) -> str:
         self._call("nvmlDeviceGetUUID")
         return UUID if handle == 0 else f"GPU-{handle}"
+
+    def nvmlDeviceGetPciInfo(self, handle: int) -> Any:
+        self._call("nvmlDeviceGetPciInfo")
+        return SimpleNamespace(busId=f"00000000:{handle:02X}:06.0".encode())
 
     def nvmlDeviceGetMemoryInfo(self, handle: int) -> Any:
         self._call("nvmlDeviceGetMemoryInfo")

@@ -18,6 +18,7 @@ import pytest
 from mpstui.control.answer import Outcome
 from mpstui.core.model import ProcessKey
 from mpstui.core.trust import Speaker
+from mpstui.daemons import stale
 from mpstui.daemons.stale import clean
 from mpstui.observe import discovery
 from mpstui.observe.discovery import (
@@ -134,6 +135,10 @@ def test_it_is_found_by_its_environment_and_by_its_own_name(room: Path, script: 
 def test_a_session_is_no_daemon_and_neither_is_a_zombie(room: Path, start: Start) -> None:
     session = start(room / "p", "ps")
     assert daemon_process(session.pid) is None
+    place = one(room / "p")
+    assert (place.state, place.daemon) == ("running", None), "somebody has its sockets, and who that is is not seen"
+    session.kill()
+    session.wait()
     assert one(room / "p").state == "stale"
     daemon = start(room / "q")
     key = process_key(daemon.pid)
@@ -357,11 +362,21 @@ def test_a_daemon_in_a_container_is_known_by_the_directory_itself(
     assert "in a container" in mine[0].detail
 
 
-def test_a_held_lock_is_proof_of_life(room: Path, waiter: Start) -> None:
-    (room / "control").touch()
+def test_a_held_lock_tells_who_it_is_that_listens(room: Path, waiter: Start) -> None:
     (room / "control_lock").touch()
-    assert one(room).state == "stale"
-    holder = waiter(f"import fcntl; f = open({str(room / 'control_lock')!r}, 'w'); fcntl.lockf(f, fcntl.LOCK_EX)")
+    bind = f"import socket; s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET); s.bind({str(room / 'control')!r})"
+    hold = f"import fcntl; f = open({str(room / 'control_lock')!r}, 'w'); fcntl.lockf(f, fcntl.LOCK_EX)"
+    listener = waiter(f"{bind}; s.listen(5)")
+    place = one(room)
+    assert (place.state, place.daemon) == ("running", None)
+    listener.kill()
+    listener.wait()
+    only = waiter(hold)
+    assert one(room).state == "stale", "the lock alone proves nothing"
+    only.kill()
+    only.wait()
+    (room / "control").unlink()
+    holder = waiter(f"{bind}; s.listen(5); {hold}")
     place = one(room)
     assert (place.state, place.daemon) == ("running", process_key(holder.pid))
     assert "not called nvidia-cuda-mps-control" in place.detail
@@ -374,7 +389,9 @@ def test_a_held_lock_is_proof_of_life(room: Path, waiter: Start) -> None:
         assert discovery.lock_holder(room) is None, "the lock of a user who has nothing to do with it tells nothing"
 
 
-def test_a_server_s_directory_in_a_daemon_s_of_protocol_3_is_not_stale(room: Path, start: Start) -> None:
+def test_a_server_s_directory_in_a_daemon_s_of_protocol_3_is_not_stale(
+    room: Path, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its server listens there, and the daemon's lock is in the directory above."""
     daemon = start(room / "d", "-d", "-p", "3")
     if one(room / "d").protocol != "v3":
@@ -400,9 +417,10 @@ def test_a_server_s_directory_in_a_daemon_s_of_protocol_3_is_not_stale(room: Pat
         daemon.wait()
         place = one(room / "d" / "training")
         assert (place.state, place.daemon, place.within) == ("running", None, None), "somebody listens there"
-        assert "a daemon runs there" in clean(room / "d" / "training")[0]
-        (room / "d" / "training" / "control_lock").touch()
+        assert "a daemon runs that is hidden" in clean(room / "d" / "training")[0]
+        monkeypatch.setattr(stale, "discover", lambda *_, **__: (Place(room, "stale"),))
         assert "somebody listens at its control" in clean(room / "d" / "training")[0], "the kernel is asked once more"
+        monkeypatch.undo()
     assert one(room / "d" / "training").state == "stale"
     assert clean(room / "d" / "training") == ("stale files were removed: control",)
 
@@ -526,7 +544,7 @@ def test_the_command_that_starts_a_daemon_is_one_for_a_shell():
 
 def test_of_a_daemon_that_has_just_ended_nothing_is_advised_that_does_not_look_where_it_starts_one():
     """Its directory may be everybody's, or a link of somebody's: the control program starts there whatever it is."""
-    place = Place(Path("/tmp/mps"), "running", daemon=ProcessKey(7, 1))
+    place = Place(Path("/tmp/mps"), "stale")
     for found, probe in ((place, Probe(2.0, Outcome.ABSENT, "No daemon.")), (None, None)):
         told = condition_of(found, probe, DaemonState(place.pipe_dir), {}, None, 0)
         assert told.remedy == "Start one: mpstui daemon start --pipe-dir /tmp/mps"

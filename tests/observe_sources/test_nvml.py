@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import math
-import os
-import signal
 import subprocess
 import sys
 import threading
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from mpstui.core.model import Device
-from mpstui.observe import devices
-from mpstui.observe.devices import NvmlProcess, RealNvml, begin_ahead, begun_ahead
+from mpstui.observe.devices import RealNvml
 
 from .fake_nvml import NOT_AVAILABLE, UUID, FakeNvml
 
@@ -33,6 +29,7 @@ RECORDED = Device(
     memory_utilization=0.0,
     power_watts=71.24,
     power_limit_watts=700.0,
+    pci_bus_id="00000000:00:06.0",
     temperature=31.0,
 )
 
@@ -187,8 +184,10 @@ def test_a_list_that_fails_is_missing_and_an_empty_one_is_empty() -> None:
     assert RealNvml(lib).membership() == {}
 
 
-def test_an_older_driver_has_the_second_version_of_the_list() -> None:
-    lib = FakeNvml(failing={"nvmlDeviceGetMPSComputeRunningProcesses": 13}, mps=[(5, 7)])
+@pytest.mark.parametrize("mismatched", [False, True])
+def test_an_older_driver_has_the_second_version_of_the_list(mismatched: bool) -> None:
+    """Of which newer bindings tell by an error that is none of NVML's."""
+    lib = FakeNvml(failing={"nvmlDeviceGetMPSComputeRunningProcesses": 13}, mps=[(5, 7)], mismatched=mismatched)
     assert RealNvml(lib).membership() == {UUID: {5: 7}}
 
 
@@ -252,55 +251,25 @@ def test_a_reading_that_tells_rates_waits_for_them_no_longer_than_they_take() ->
     assert len(slept) == 1
 
 
-def test_nvml_in_a_process_of_its_own_tells_the_same_and_is_read_here_once_that_has_ended(tmp_path: Path) -> None:
-    """In a program of one thread, as the command is: a fork beside other threads may never end."""
-    body = "import sys; from observe_sources.test_nvml import told_by_another; told_by_another(sys.argv[1])"
-    run = [sys.executable, "-c", body, str(tmp_path)]
-    path = os.pathsep.join((str(Path(__file__).parents[1]), *sys.path))
-    done = subprocess.run(
-        run, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False, timeout=120
-    )
-    assert (done.returncode, done.stderr) == (0, "")
+def test_counters_that_were_begun_before_the_first_reading_tell_after_what_is_left_and_nothing_sooner() -> None:
+    clock, slept = Clock(), []
 
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        clock.now += seconds + 1e-6
 
-def told_by_another(device: str) -> None:
-    """See the test above."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(devices, "NVIDIACTL", device)
-        patched.setattr("os.sched_getaffinity", lambda pid: {0, 1})
-        there, here = FakeNvml(mps=[(5, 7)], processes=[(5, None)]), FakeNvml(mps=[(6, 8)])
-        begin_ahead(lambda: RealNvml(there))
-    source = begun_ahead(RealNvml(here))
-    assert isinstance(source, NvmlProcess)
-    told = source.rated()
-    assert told == replace(RealNvml(there).sample(), time=told.time, devices=told.devices)
-    sm, occupancy, dram = there.gpm_values
-    assert told.devices == (replace(RECORDED, sm_utilization=sm, sm_occupancy=occupancy, dram_utilization=dram),)
-    assert source.membership() == {UUID: {5: 7}}
-    assert sorted(os.listdir(f"/proc/{source.child}/fd"), key=int) == ["0", "1", "2", "3", "4"], "nobody's pipe"
-    os.kill(source.child, signal.SIGKILL)
-    assert source.membership() == {UUID: {6: 8}}
-    assert source.sample().mps_clients == {UUID: {6: 8}}
-    source.close()
-    assert begun_ahead(source) is source, "nothing was begun"
-
-
-@pytest.mark.parametrize("closed", [0, 1, 2])
-def test_where_a_standard_stream_is_closed_no_pipe_takes_its_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closed: int
-) -> None:
-    monkeypatch.setattr(devices, "NVIDIACTL", tmp_path)
-    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1})
-    monkeypatch.delattr("os.fork")
-    fstat = os.fstat
-    monkeypatch.setattr("os.fstat", lambda fd: fstat(-1 if fd == closed else fd))
-    begin_ahead()
-
-
-def test_without_a_driver_no_process_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devices, "NVIDIACTL", tmp_path / "none")
-    monkeypatch.delattr("os.fork")
-    begin_ahead()
+    lib = FakeNvml(samples={-1})
+    nvml = RealNvml(lib, clock, sleep=sleep, counted={0: (clock.now - 0.07, -1)})
+    assert nvml.sample().devices == (RECORDED,), "0.07 s tell nothing"
+    assert nvml.rated().devices[0].sm_utilization == 87.5
+    assert slept == [pytest.approx(0.03)]
+    nvml.close()
+    assert lib.samples == set()
+    lib = FakeNvml(samples={-1})
+    assert RealNvml(lib, clock, counted={0: (clock.now - 0.11, -1)}).sample().devices[0].sm_utilization == 87.5
+    without = FakeNvml(gpm_supported=False, samples={-1})
+    RealNvml(without, clock, sleep=sleep, counted={0: (clock.now, -1)}).rated()
+    assert len(slept) == 1
 
 
 def test_gpm_is_left_alone_where_the_device_has_none() -> None:
@@ -377,6 +346,7 @@ def test_a_device_whose_memory_is_not_supported_goes_on() -> None:
     nvml = RealNvml(lib)
     assert nvml.sample().error is None
     assert nvml.sample().devices[0].name == "NVIDIA H100 80GB HBM3"
+    assert nvml.sample().devices[0].pci_bus_id == "00000000:00:06.0"
 
 
 def test_no_device_at_all() -> None:

@@ -245,9 +245,30 @@ def test_whose_socket_it_is_tells_who_listens_there(
 
 
 def test_a_daemon_that_has_no_number_here_is_one_of_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    for lock, found in ((0, ProcessKey(0)), (None, None), (os.getpid(), discovery.process_key(os.getpid()))):
-        says(monkeypatch, lock_holder=lock)
-        assert discovery._unseen_daemon(P, None) == found
+    mine = discovery.process_key(os.getpid())
+    for served, lock, found in (
+        (True, 0, ProcessKey(0)),
+        (True, None, ProcessKey(0)),  # an old driver's, or a server's of protocol 3
+        (True, os.getpid(), mine),
+        (None, os.getpid(), mine),
+        (None, None, None),
+        (False, 0, None),  # whoever holds the lock of one that has ended
+        (False, os.getpid(), None),
+    ):
+        says(monkeypatch, is_served=served, lock_holder=lock)
+        assert discovery._unseen_daemon(P, None, doubted=False) == found
+        assert discovery._unseen_daemon(P, None, doubted=True) == (None if lock is None else found)
+
+
+@pytest.mark.parametrize(
+    ("listens", "own", "may"),
+    [({7}, {7, 8}, True), ({7}, {8}, False), ({7}, None, True), (set(), {8}, True), (set(), set(), True)],
+)
+def test_who_holds_the_lock_and_does_not_listen_is_not_the_daemon(
+    monkeypatch: pytest.MonkeyPatch, listens: set[int], own: set[int] | None, may: bool
+) -> None:
+    says(monkeypatch, is_served=True, lock_holder=1, listening_at=listens, sockets_of=own)
+    assert (discovery._unseen_daemon(P, None, doubted=True) is not None) is may
 
 
 def process(pid: int, uid: int = 0, pipe_dir: Path | None = P, pipe_id: tuple[int, int] | None = HERE) -> DaemonProcess:
@@ -342,13 +363,9 @@ def test_what_is_a_control_daemon(
         ("ffff: 00000002 00000000 00010000 0005 01 100", False),
     ],
 )
-def test_where_somebody_listens(monkeypatch: pytest.MonkeyPatch, room: Path, line: str, listed: bool) -> None:
+def test_where_somebody_listens(monkeypatch: pytest.MonkeyPatch, line: str, listed: bool) -> None:
     says(monkeypatch, read_proc=f"Num RefCount\n{line}\n".encode())
     assert listening_dirs() == [P] * listed
-    os.mknod(room / "control_privileged", 0o666 | stat.S_IFSOCK)
-    says(monkeypatch, read_proc=f"Num RefCount\n{line}\n".replace("/p/", f"{room}/").encode())
-    assert discovery._is_listened_at(room / "control_privileged") is listed
-    assert not discovery._is_listened_at(room / "control")
 
 
 def test_roots_and_ones_own_are_looked_at_before_those_of_others(monkeypatch: pytest.MonkeyPatch) -> None:

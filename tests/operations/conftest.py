@@ -14,4 +14,4 @@ from .fakes import ROOTS
 @pytest.fixture(autouse=True)
 def roots_daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "find_speaker", lambda pipe_dir: ROOTS)
-    monkeypatch.setattr(lock, "place", lambda pipe_dir, speaker: (tmp_path / "turn.lock", 0))
+    monkeypatch.setattr(lock, "places", lambda *_: [lock.TurnPlace(tmp_path / "turn.lock", 0, beside=True)])

@@ -356,6 +356,9 @@ def test_a_broken_audit_log_is_survived(audit: AuditLog) -> None:
     audit.write(action="x", command="client terminate 3", client=[3, 1], boot_id="boot", sent=True)
     assert audit.terminate_was_sent("boot", (3, 1)) is True, "protocol 3 has other words"
     assert audit.path.read_bytes().startswith(b"\xff")
+    audit.write(action="x", command="terminate_client 1 4", client=[4, 1], boot_id="boot", run="a-1", sent=True)
+    told = [audit.terminate_was_sent("boot", (4, 1), run) for run in ("a-1", "a-2", None)]
+    assert told == [True, False, True], "of another daemon that was started there it says nothing"
     there = (7, None, "/p", 5, 1, 6, 1)
     audit.write(action="x", command="terminate_client 6 7", client=there, boot_id="boot", sent=True)
     of_others = [(7, None, "/q", *there[3:]), (*there[:3], 8, *there[4:]), (*there[:6], 2)]

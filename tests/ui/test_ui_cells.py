@@ -28,9 +28,10 @@ from mpstui.core.cells import (
     threads_text,
     with_indices,
 )
-from mpstui.core.model import Context, Past, Snapshot
+from mpstui.core.model import Activity, Context, Past, Snapshot
 from mpstui.core.text import by_device, printable
 from mpstui.core.trust import Speaker
+from mpstui.core.v3 import V3Server
 from mpstui.fields import CLIENT, DAEMON, LIMIT, SERVER, Limit, Thing, View, groups_of, limits_of, possible_columns
 from mpstui.ui.bars import DaemonTabs, KeyBar, KeyHint, brief_state
 from mpstui.ui.dialogs.pick import Pick, PickList
@@ -134,9 +135,44 @@ def test_only_uuids_become_indices() -> None:
     assert with_indices(text, {}) == text
 
 
+@pytest.mark.parametrize(
+    ("rates", "mark"),
+    [
+        ((), ("● ACTIVE", "plain")),
+        ((0.0, 12.0), ("● LAUNCHES", "good")),
+        ((12.0, 0.0), ("● LAUNCHES", "good")),
+        ((0.0, 12.0, 0.0, 0.0), ("● LAUNCHES", "good")),
+        ((12.0, 0.0, 0.0, 0.0), ("○ NO LAUNCH", "plain")),
+        ((0.0,), ("○ NO LAUNCH", "plain")),
+    ],
+)
+def test_where_launches_are_counted_a_state_says_whether_it_launches_and_one_window_does_not_turn_it(
+    rates: tuple[float, ...], mark: tuple[str, str]
+) -> None:
+    counted = Activity(rates[-1] if rates else None, rates, why="" if rates else "no permission")
+    active = client(0, activity=counted)
+    assert state_mark(active) == mark
+    word = mark[0][2:].lower()
+    assert CLIENT["state"].matches(active, View(), "active"), "it is active either way"
+    assert CLIENT["state"].matches(active, View(), word)
+    assert not CLIENT["state"].matches(active, View(), "launches" if word.startswith("no") else "no launch")
+
+
+@pytest.mark.parametrize("width", [76, 120])
+def test_the_servers_of_protocol_3_have_their_names_in_the_list(width: int) -> None:
+    named = server(v3=V3Server("training", 1000, 1402))
+    panel = ServersPanel()
+    for one, there in ((named, True), (server(), False)):
+        panel.show(rich(), daemon(servers=(one,)), with_limits=width < 100)
+        line = "".join(text for text, _ in panel.row_lines(one, width)[0])
+        head = "".join(text for text, _ in panel.head(width))
+        assert ("training" in line, " NAME " in head) == (there, there)
+
+
 def test_every_state_has_a_symbol_and_a_word() -> None:
     states = {state_mark(client(0, state=state))[0] for state in ("ACTIVE", "INACTIVE", "TERMINATED")}
     assert states == {"● ACTIVE", "○ INACTIVE", "✕ TERMINATED"}
+    assert state_mark(client(0, state="ACTIVE"))[1] == "plain", "a context is no work"
     assert state_mark(client(0, terminate_requested=True))[0] == "◌ ENDING"
     assert state_mark(client(0), lost=True) == ("✕ LOST", "bad")
     assert status_mark(server(status="FAULT")) == ("✕ FAULT", "bad")

@@ -234,3 +234,21 @@ async def test_a_column_that_was_hidden_stays_hidden_in_every_size_and_an_older_
             await pilot.pause()
             assert {"server_pid", "start_time", "client_priority"} <= set(shown(again)), "no size decides about another"
             assert ("user" in shown(again)) is (kept is not memory)
+
+
+@pytest.mark.parametrize("key", ["f2", "f6"])
+async def test_what_a_line_cuts_at_eighty_columns_stands_whole_below_the_list(key: str) -> None:
+    app = make_app(one_daemon())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press(key)
+        panel = app.screen.panel
+        named = "gpu_memory" if key == "f2" else CLIENT["gpu_memory"].heading()
+        at = next(n for n, row in enumerate(panel.rows) if named in {getattr(row, "label", ""), str(panel.key(row))})
+        panel.move_to(at)
+        await pilot.pause()
+        assert CLIENT["gpu_memory"].brief in " ".join(text_of(app).replace("│", " ").replace("┃", " ").split())
+        panel.move_to(0)
+        await pilot.pause()
+        assert text_of(app).count("Its process ID") == 1, "what is whole is told once"
+        lines = text_of(app).splitlines()
+        assert lines[-1].strip(), "the keys have their line"

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from mpstui.core.model import Context
+from mpstui.core.where import Where
 from mpstui.fields import CLIENT, GROUPS, Group, View, groups_of
 from mpstui.ui.dialogs import DetailsScreen, HarmConfirm
 from mpstui.ui.stale_target import HOLD
@@ -52,6 +57,35 @@ def test_names_of_groups_are_in_the_order_that_people_count_in_and_no_byte_is_co
     assert sum(len(g.clients) for g in groups) == len(clients)
     for by in GROUPS:
         assert sum(len(g.clients) for g in groups_of(clients, by, view)) == len(clients)
+
+
+ONE, OTHER = (Where(container_id=letter * 64, runtime="containerd") for letter in "ab")
+
+
+def in_pod(box: Where, container: str | None = "server", **changes) -> Where:
+    return replace(box, pod_uid="7", pod="vllm-0", namespace="ml", container_name=container, **changes)
+
+
+@pytest.mark.parametrize(
+    ("places", "titles"),
+    [
+        ((in_pod(ONE), in_pod(ONE, None), ONE), ["ml/vllm-0/server"]),
+        ((ONE, OTHER), [f"containerd:{'a' * 12}", f"containerd:{'b' * 12}"]),
+        ((in_pod(ONE), in_pod(OTHER)), [f"containerd:{'a' * 12}", f"containerd:{'b' * 12}"]),
+        ((in_pod(ONE), in_pod(OTHER, "sidecar")), ["ml/vllm-0/server", "ml/vllm-0/sidecar"]),
+        ((in_pod(ONE), in_pod(ONE, claimed=frozenset({"pod", "container"}))),
+         ["ml/vllm-0/server", f"claims containerd:{'a' * 12}"]),
+    ],
+)  # fmt: skip
+def test_one_container_is_one_group_by_its_name_where_a_client_knows_it(places, titles) -> None:
+    clients = [client(n, where=where) for n, where in enumerate(places)]
+    found = groups_of(clients, "container", View())
+    assert [group.title for group in found] == [f"container {title}" for title in titles]
+
+
+def test_who_is_known_to_be_in_a_container_by_its_name_alone_is_not_in_none() -> None:
+    (group,) = groups_of([client(0, container="embed")], "container", View())
+    assert group.title == "container embed"
 
 
 async def test_groups_fold_keep_the_cursor_are_sorted_by_their_sums_and_are_there_at_the_next_start() -> None:

@@ -14,6 +14,7 @@ from textual.widgets import Input
 from mpstui.core import condition
 from mpstui.core.model import Past, ProcessKey, ServerFault, Snapshot
 from mpstui.core.trust import Speaker
+from mpstui.fields import Shown
 from mpstui.operations.types import Request
 from mpstui.ui.app import MpsTuiApp
 from mpstui.ui.dialogs import ChangeForm, DetailsScreen, HarmConfirm, HelpScreen
@@ -363,12 +364,22 @@ async def test_copy_puts_the_row_on_the_clipboard() -> None:
     app = make_app(one_daemon())
     async with app.run_test(size=SIZE) as pilot:
         await press(pilot, "j", "y")
-        assert app.clipboard.startswith("2007 bob 1402 0 ● ACTIVE")
-        assert app.clipboard.endswith("python -m vllm.entrypoints.openai.api_server --model llama"), "whole, not as cut"
+        cells = app.clipboard.split("\t")
+        assert cells[:5] == ["2007", "bob", "1402", "0", "● ACTIVE"], "a cell for each column of a sheet"
+        heads = [each.id for each, _ in app.overview.clients.columns(4000)]
+        assert len(cells) == len(heads), "those that are empty too"
+        assert cells[-1].endswith("python -m vllm.entrypoints.openai.api_server --model llama"), "whole, not as cut"
         await press(pilot, "f2")
         app.screen.panel.move_to(next(n for n, row in enumerate(app.screen.panel.rows) if row.field.id == "uid"))
         await press(pilot, "space", "escape", "y")
+        assert app.clipboard.split("\t")[0] == "2007"
         assert "openai.api_server --model llama" in app.clipboard, "a column that was chosen cuts nothing either"
+        app.overview.clients.choose_columns([Shown("user", 10), Shown("pid", 8)])
+        await press(pilot, "y")
+        assert app.clipboard.split("\t")[:2] == ["2007", "bob"], "the PID stands first wherever its column is"
+        app.overview.clients.group("user")
+        await press(pilot, "g", "y")
+        assert app.clipboard.startswith("[-] user alice · 10 clients")
         await press(pilot, "1", "y")
         assert app.clipboard.startswith("0 ")
         assert "SM" in app.clipboard
@@ -628,27 +639,27 @@ async def test_cancel_says_that_a_typed_limit_was_not_sent() -> None:
 async def test_a_change_of_a_limit_is_taken_back_by_a_key_that_its_outcome_names() -> None:
     app = make_app(one_daemon())
     async with app.run_test(size=SIZE) as pilot:
-        await press(pilot, "Q")
+        await press(pilot, "f4")
         assert [each.message for each in app._notifications] == ["nothing was changed here that can be taken back"]
         assert "Take back" not in text_of(app).splitlines()[-1]
         before = app.snapshot.daemons[0].servers[0].active_thread_percentage
         await press(pilot, "3", "l", "4", "tab", "tab", "enter")
         await until(pilot, lambda: app.screen.state == "ended")
-        assert f"it was {before:g} %: Q on the overview asks for that again" in text_of(app)
+        assert f"it was {before:g} %: F4 on the overview asks for that again" in text_of(app)
         await press(pilot, "escape")
-        assert "Q Take back" in text_of(app).splitlines()[-1]
+        assert "F4 Take back" in text_of(app).splitlines()[-1]
         then = Past("PAST", app.snapshot.time, 0.0, app.snapshot.time, False, 1.0, "this is the past")
         app.overview.apply(replace(app.snapshot, past=then), None)
         await pilot.pause()
         assert "Take back" not in text_of(app).splitlines()[-1], "the past is not changed"
         app.overview.apply(app.snapshot, None)
-        await press(pilot, "Q")
+        await press(pilot, "f4")
         assert isinstance(app.screen, ChangeForm), "it asks"
         asked = app.screen.request()
         assert (asked.action, asked.server_pid, asked.value) == ("set_active_thread_percentage", 1402, f"{before:g}")
         await press(pilot, "escape")
         app.collector.push(rich(daemons=(daemon(servers=(server(key=ProcessKey(1402, 1)),)),)))
-        await press(pilot, "Q")
+        await press(pilot, "f4")
         assert isinstance(app.screen, Overview)
         assert "server 1402 has ended, and its limits with it" in [each.message for each in app._notifications]
         assert "Take back" not in text_of(app).splitlines()[-1], "the keys do not offer what is refused"
@@ -675,20 +686,34 @@ async def test_nothing_is_taken_back_on_another_daemon_of_that_directory(since: 
         app.keep_way_back(back, first)
         app.collector.push(rich(daemons=(replace(first, servers=()),)))
         await pilot.pause()
-        await press(pilot, "Q")
+        await press(pilot, "f4")
         assert isinstance(app.screen, ChangeForm), "without its server it is still the same daemon"
         assert app.screen.request() == back
         await press(pilot, "escape")
         app.collector.push(rich(daemons=(replace(first, **since),)))
         await pilot.pause()
         assert "Take back" not in text_of(app).splitlines()[-1]
-        await press(pilot, "Q")
+        await press(pilot, "f4")
         assert isinstance(app.screen, Overview)
         text = "the daemon that was changed is not there any more, nor what was set"
         assert text in [each.message for each in app._notifications]
         app.collector.push(rich(daemons=()))
-        await press(pilot, "Q")
+        await press(pilot, "f4")
         assert isinstance(app.screen, Overview)
+
+
+@pytest.mark.parametrize("panel", ["1", "4"])
+async def test_m_sorts_by_memory_as_in_htop_from_any_panel_and_leaves_the_mouse_alone(panel: str) -> None:
+    app = make_app(one_daemon())
+    async with app.run_test(size=SIZE) as pilot:
+        await press(pilot, panel, "M")
+        assert app.overview.clients.sort == ("gpu_memory", False)
+        used = [sum(row.gpu_memory.values()) for row in app.overview.clients.rows]
+        assert used == sorted(used, reverse=True)
+        assert app.focused is app.overview.clients
+        await press(pilot, "M")
+        assert app.overview.clients.sort == ("gpu_memory", False), "the same key, the same order"
+        assert app.mouse
 
 
 async def test_what_was_said_in_passing_does_not_stand_over_the_next_dialog_and_a_warning_does() -> None:

@@ -43,6 +43,11 @@ def test_a_letter_means_one_thing_on_all_screens_and_what_harms_does_nothing_els
         assert not letter.harms or letter.ids <= ending
 
 
+def test_beside_q_is_no_letter_that_changes_anything() -> None:
+    """``Q`` is what a finger on Shift makes of ``q``."""
+    assert not any("Q" in keys for bindings in places().values() for keys in bindings.values())
+
+
 def test_escape_q_help_filter_enter_and_space_are_alike_everywhere() -> None:
     for place, bindings in places().items():
         of = {key: name for name, keys in bindings.items() for key in keys}
@@ -68,6 +73,8 @@ def test_the_key_that_a_screen_says_is_the_one_that_it_has() -> None:
         "exclamation_mark": "!",
         "ampersand": "&",
         "f2": "F2",
+        "f12": "F12",
+        "f4": "F4",
         "f5": "F5",
         "f6": "F6",
         "end": "End",

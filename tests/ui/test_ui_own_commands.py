@@ -449,7 +449,7 @@ async def test_a_key_asks_runs_shows_and_leaves_audit_lines(tmp_path: Path, monk
         CommandSpec("who is it", "f9", ("/bin/echo", "user", "{client.user}")),
         CommandSpec("safe look", "f10", ("/bin/echo", "cmd", "{client.command}"), safe=True),
         CommandSpec("of a pid", "f11", ("/bin/echo", "{client.pid}")),
-        CommandSpec("wants a terminal", "f12", ("/bin/echo",), terminal=True),
+        CommandSpec("wants a terminal", "f8", ("/bin/echo",), terminal=True),
     ]
     app = make_app(node())
     app.commands = specs
@@ -469,7 +469,7 @@ async def test_a_key_asks_runs_shows_and_leaves_audit_lines(tmp_path: Path, monk
         app.screen.query_one("#apply", Button).press()
         await until(pilot, lambda: "nothing was run" in text_of(app))
         assert "process 4011 has ended" in text_of(app)
-        await pilot.press("escape", "f12")
+        await pilot.press("escape", "f8")
         await until(pilot, lambda: any("it needs a terminal" in n.message for n in app._notifications))
         await pilot.press("question_mark")
         await until(pilot, lambda: "who is it: own command, /bin/echo user" in app.screen.query_one("#facts").text)

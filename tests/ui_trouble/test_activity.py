@@ -49,9 +49,9 @@ async def test_it_looks_once_and_again_at_the_key() -> None:
         text = text_of(app)
         assert "counting for" not in text
         assert [launcher.pid for launcher in app.screen.launchers.rows] == [A.pid, B.pid, C.pid]
-        assert "1 of 2 launched kernels in 2.0 s; 1 could not be counted." in said(app)
+        assert "In 2.0 s 1 of 2 clients launched kernels; 1 could not be counted." in said(app)
         assert "Launches are not SM time" in said(app)
-        assert " 1 of 3 processes launch" in text
+        assert " 1 of 3 clients launch" in text
         assert "LAUNCH/s▼" in text
         assert "Enter Details" in text.splitlines()[-1]
         await pilot.press("enter")
@@ -79,10 +79,10 @@ async def test_who_has_gone_since_the_look_is_told_of_in_the_past_tense() -> Non
         await pilot.press("a")
         await pilot.pause()
         looked = time.strftime("%H:%M:%S", time.localtime(whole.time))
-        assert f" 1 of 2 processes launch · {looked}" in text_of(app)
+        assert f" 1 of 2 clients launch · {looked}" in text_of(app)
         assert ("gone" in text_of(app), "holds 1.0 GiB" in said(app)) == (False, True)
         text = await push(pilot, node((member(B, 0),)))
-        assert f" 1 of 2 processes launch · {looked} · 1 gone" in text
+        assert f" 1 of 2 clients launch · {looked} · 1 gone" in text
         told = said(app)
         assert all(words in told for words in ("gone since then", "held 1.0 GiB", "was a client of"))
         assert "holds 1.0 GiB" not in told
@@ -129,6 +129,6 @@ def test_where_nobody_could_be_counted_none_is_said_to_launch_nothing() -> None:
     """In the past it said “0 of 15 processes launch”."""
     snapshot = node((member(A, 0), member(B, 0)))
     panel = LaunchersPanel()
-    for counts, told in (({}, " 2 processes, none counted"), ({A: 0}, " 0 of 2 processes launch")):
+    for counts, told in (({}, " 2 clients, none counted"), ({A: 0}, " 0 of 2 clients launch")):
         panel.set_rows(activity_look(snapshot, 2.0, "", counts, {}).launchers)
         assert panel.title()[1][0] == told

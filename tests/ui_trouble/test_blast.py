@@ -7,11 +7,12 @@ from dataclasses import replace
 import pytest
 
 from mpstui.core import condition
-from mpstui.core.model import PendingClient, ProcessKey
+from mpstui.core.model import PendingClient, ProcessKey, ServerFault
 from mpstui.core.trust import Speaker
 from mpstui.ui.dialogs import HarmConfirm
 from mpstui.ui.trouble.blast import BlastScreen, nodes_of
 from tests.ui.screen import text_of
+from tests.ui.snapshots import NOW
 
 from .nodes import A, B, C, D, containment, member, node, said, trouble_app
 
@@ -139,6 +140,36 @@ async def test_whose_gpu_work_was_ended_takes_nothing_down(blocked: bool) -> Non
         assert "it can fault no more" in said(app)
         assert ("Torn down" in said(app), lost_rows(text)) == (False, set())
         assert "Torn down" in await on(pilot, B)
+
+
+@pytest.mark.parametrize(("claimed", "lost"), [(False, {3000}), (True, {3000, 3001, 3002})])
+async def test_whose_gpu_work_has_ended_loses_nothing_more_and_joins_nobody(claimed: bool, lost: set[int]) -> None:
+    """B was terminated, and joined A and C. What another user's daemon says of B is no reason to leave B out."""
+    told = node((member(A, 0), member(B, 0, 1, state="TERMINATED"), member(C, 1)))
+    if claimed:
+        theirs = replace(told.daemons[0], uid=64101, user="mallory", speaker=Speaker(64101, "a daemon of mallory"))
+        told = replace(told, daemons=(theirs,))
+    app = trouble_app(told)
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("b")
+        text = await on(pilot, A)
+        assert lost_rows(text) & {3000, 3001, 3002} == lost
+        assert ("↔ connects" in text) is claimed
+        assert ("3001 has no GPU work left to lose" in said(app)) is not claimed
+        assert ("would run on: 3002" in said(app)) is not claimed
+
+
+@pytest.mark.parametrize("confirmed", [True, False])
+async def test_who_is_lost_already_is_at_no_risk_where_that_is_sure(confirmed: bool) -> None:
+    fault = ServerFault(NOW - 12, (3000,), (B,), devices=("0", "1"), confirmed=confirmed)
+    clients = (member(A, 0), member(B, 0))
+    app = trouble_app(node(clients, server_changes={"status": "FAULT", "fault": fault}))
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("b")
+        assert lost_rows(await on(pilot, A)) == ({3000} if confirmed else {3000, 3001})
+        text = await on(pilot, B)
+        assert ("Client 3001 is lost" in text) is confirmed
+        assert ("it can fault no more" in said(app)) is confirmed
 
 
 async def test_read_only_refuses_and_nobody_there_is_said() -> None:

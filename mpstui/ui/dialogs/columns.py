@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
+from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
@@ -12,11 +13,15 @@ from mpstui.core.model import Snapshot
 from mpstui.core.text import Line
 from mpstui.fields import CLIENT, Field, Shown, place_of, possible_columns, wished
 from mpstui.ui.dialogs.base import USUAL_WIDTH, Dialog
+from mpstui.ui.dialogs.whole import WholeText
+from mpstui.ui.layout import room_of
 from mpstui.ui.lines import fit
 from mpstui.ui.panel import Panel
 
 _WIDEST = 200
 _USUAL = frozenset(one.id for one in wished(CLIENT, ()))
+_AROUND = 11
+"""Cells of the dialog beside its list."""
 _BESIDE = 45
 """Cells of the dialog beside what a column is."""
 
@@ -89,16 +94,10 @@ class ColumnList(Panel[ColumnChoice]):
         name, reverse = self.sort
         falling = row.field.column is not None and row.field.column.falling
         mark = (" ▼" if falling is not reverse else " ▲") if name == row.field.id else ""
-        about, room = row.field.brief, self._fit_now().get(row.field.id)
+        room = self._fit_now().get(row.field.id)
         cells = "" if not row.shown else str(row.width or room or "")
         here = row.shown and (row.asked is True or room is not None)
-        if row.shown and not here:
-            about, warned = f"only on a wider screen, Space: here too; {about}", False
-        elif warned := row.shown and room is None:
-            about = "no room: hide or narrow another"
-        elif room is not None and row.width and row.width != room:
-            warned = room < row.width
-            about = f"{row.width}, room for {room} here" if warned else f"{row.width}, and what is left: {room} here"
+        about, warned = self._about(row, room, here)
         style = "text" if here else "dim"
         return [
             (
@@ -107,6 +106,23 @@ class ColumnList(Panel[ColumnChoice]):
                 (about, "warn" if warned else "dim"),
             )
         ]
+
+    @staticmethod
+    def _about(row: ColumnChoice, room: int | None, here: bool) -> tuple[str, bool]:
+        """What stands in its last column, and whether that is a warning. ``room``: its cells at this size."""
+        if row.shown and not here:
+            return f"only on a wider screen, Space: here too; {row.field.brief}", False
+        if row.shown and room is None:
+            return "no room: hide or narrow another", True
+        if room is not None and row.width and row.width != room:
+            warned = room < row.width
+            return f"{row.width}, {'room for' if warned else 'and what is left:'} {room} here", warned
+        return row.field.brief, False
+
+    def about(self, row: ColumnChoice) -> str:
+        """What stands in its last column."""
+        room = self._fit_now().get(row.field.id)
+        return self._about(row, room, row.shown and (row.asked is True or room is not None))[0]
 
     # Keys.
 
@@ -189,22 +205,28 @@ class ColumnsDialog(Dialog):
     def __init__(self, panel: ColumnList) -> None:
         super().__init__(Snapshot(0.0))
         self.panel = panel
+        self.below = WholeText(panel, panel.about)
 
     def compose(self) -> ComposeResult:
         yield self.frame(
             "Columns of the clients",
             "Space show/hide · <> move · +- width · s sort · 0 reset · Esc close",
             self.panel,
+            self.below,
         )
 
     def _fit(self, height: int) -> None:
         super()._fit(height)
-        self.panel.styles.height = max(3, min(24, height - 6))
-
-    def on_mount(self) -> None:
-        super().on_mount()
         longest = max(len(row.field.brief) for row in self.panel.rows)
-        self.query_one("#box").styles.max_width = max(USUAL_WIDTH, longest + _BESIDE)
+        most = max(USUAL_WIDTH, longest + _BESIDE)
+        self.query_one("#box").styles.max_width = most
+        below = self.below.fit(min(most, room_of(self).width) - _AROUND)
+        self.panel.styles.height = max(3, min(24, height - 6 - below))
 
     def show(self) -> None:
         self.panel.repaint()
+        self.below.repaint()
+
+    @on(Panel.Moved)
+    def _moved(self) -> None:
+        self.below.repaint()

@@ -103,6 +103,11 @@ GLOSSARY = (
         "Kernel launches of a client each second, counted from outside. They are not SM time: one long kernel keeps a "
         "GPU as busy as a thousand short ones.",
     ),
+    DetailRow(
+        "NO LAUNCH",
+        "Where launches are counted (--activity): a client that has launched no kernel in the last seconds. LAUNCHES: "
+        "one that has. ACTIVE says only that it has a context.",
+    ),
     DetailRow("blast radius", "The clients that lose their GPU work if one client faults."),
     DetailRow("held", "Somebody keeps a control session open. The daemon answers nobody else."),
     DetailRow("blocked", "The daemon answers nobody. Its clients keep running."),

@@ -12,12 +12,15 @@ from textual.app import ComposeResult
 from mpstui.core.model import Snapshot
 from mpstui.core.text import Line, printable
 from mpstui.ui.dialogs.base import USUAL_WIDTH, Dialog
+from mpstui.ui.dialogs.whole import WholeText
 from mpstui.ui.layout import room_of
 from mpstui.ui.lines import fit
 from mpstui.ui.panel import Panel
 
 GONE = "gone"
 """What is said of one that was there when the list was opened."""
+_UNCUT = 1000
+"""Cells in which no row is cut."""
 _AROUND = 10
 """Cells of the dialog beside its list."""
 
@@ -85,9 +88,10 @@ class PickDialog(Dialog):
         super().__init__(Snapshot(0.0))
         self._title, self._picks, self._take = title, picks, take
         self.panel = PickList(picks())
+        self.below = WholeText(self.panel, lambda row: printable(row.detail))
 
     def compose(self) -> ComposeResult:
-        yield self.frame(self._title, "Enter choose · ↑↓ move · Esc close", self.panel)
+        yield self.frame(self._title, "Enter choose · ↑↓ move · Esc close", self.panel, self.below)
 
     def on_mount(self) -> None:
         super().on_mount()
@@ -95,14 +99,22 @@ class PickDialog(Dialog):
 
     def _fit(self, height: int) -> None:
         super()._fit(height)
-        self.query_one("#box").styles.max_width = max(USUAL_WIDTH, self.panel.widest + _AROUND)
-        self.panel.styles.height = max(1, min(self.panel.needs(room_of(self).width - _AROUND), height - 6))
+        most = max(USUAL_WIDTH, self.panel.widest + _AROUND)
+        self.query_one("#box").styles.max_width = most
+        width = min(most, room_of(self).width) - _AROUND
+        needed, room = self.panel.needs(width), height - 6
+        below = self.below.fit(width if needed > room else _UNCUT)
+        self.panel.styles.height = max(1, min(needed, room - below))
 
     def show(self) -> None:
         rows, widest = len(self.panel.rows), self.panel.widest
         self.panel.take(self._picks())
         if (rows, widest) != (len(self.panel.rows), self.panel.widest):
             self._fit(room_of(self).height)
+
+    @on(Panel.Moved)
+    def _moved(self) -> None:
+        self.below.repaint()
 
     @on(Panel.Opened)
     def _taken(self, message: Panel.Opened) -> None:

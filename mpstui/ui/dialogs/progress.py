@@ -277,7 +277,7 @@ class ActionDialog(ProgressDialog):
         if result.done and way_back is not None and isinstance(app, GoesBack):
             back, daemon = way_back
             app.keep_way_back(back, daemon)
-            key = f"{self.k('take_back', 'Q')} on the overview"
+            key = f"{self.k('take_back', 'F4')} on the overview"
             was = self.action.said_value(back) if back.action == request.action else ""
             details = (
                 *details,

@@ -238,6 +238,15 @@ class TablePanel(Panel[T]):
         placed = _placed(columns[:-1], cells, self.plain(row), row, stretch=False)
         return hung((*self.lead(row), *placed), told, width)
 
+    def cells_of(self, row: T, width: int) -> list[Line]:
+        """What stands in each column of that width, with its mark; the PID first."""
+        view, columns = self._lay(width)
+        found = list[Line]()
+        for each, room in sorted(columns, key=lambda pair: pair[0].id != "pid"):
+            mark = each.column.mark(row) if each.column is not None and each.column.mark is not None else ""
+            found.append((*each.cell(row, view, room), (f" {mark}", "warn")))
+        return found
+
     def row_lines(self, row: T, width: int) -> list[Line]:
         view, columns = self._lay(width)
         plain = self.plain(row)

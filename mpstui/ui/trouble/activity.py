@@ -10,7 +10,7 @@ from typing import ClassVar, Final
 from textual import on
 from textual.binding import Binding, BindingType
 
-from mpstui.core.activity import CAVEAT, ActivityLook, Launcher
+from mpstui.core.activity import CAVEAT, ActivityLook, Launcher, launching_words
 from mpstui.core.model import ProcessKey, Snapshot
 from mpstui.core.text import UNKNOWN, owner, path_text, plural
 from mpstui.fields import LAUNCHER, Field, Thing, View
@@ -46,12 +46,12 @@ class LaunchersPanel(TablePanel[Launcher]):
         return row.key
 
     def title(self) -> Line:
-        launch = sum(bool(row.launches) for row in self.rows)
         counted = any(row.launches is not None for row in self.rows)
         told = ""
         if self.rows:
-            many = plural(len(self.rows), "process")
-            told = f" {launch} of {many} launch" if counted else f" {many}, none counted"
+            clients = all(row.pipe_dir is not None for row in self.rows)
+            none = f"{plural(len(self.rows), 'client' if clients else 'process')}, none counted"
+            told = f" {launching_words(self.rows, 'launch', 'launches') if counted else none}"
             told += time.strftime(" · %H:%M:%S", time.localtime(self.looked)) if self.looked is not None else ""
             told += f" · {len(self.gone)} gone" if self.gone else ""
         return (("Launches", "title"), (told, "dim"), *self.under_way)

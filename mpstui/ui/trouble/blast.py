@@ -9,7 +9,7 @@ from typing import ClassVar, Final
 
 from textual.binding import Binding, BindingType
 
-from mpstui.core.blast import blast_of, blast_radius, bridges, groups, server_of
+from mpstui.core.blast import blast_of, blast_radius, bridges, groups, over, server_of, without
 from mpstui.core.cells import client_line, gpu_in_text, gpu_label
 from mpstui.core.late import dataclass
 from mpstui.core.model import Client, Daemon, ProcessKey, Server, Snapshot
@@ -41,22 +41,27 @@ class GraphNode:
     group: int
     """Number of those that go down together; 0 where its devices are not known."""
     joins: bool
+    over: bool = False
+    """Whether its GPU work has ended: it has nothing left to lose."""
 
 
 def nodes_of(daemon: Daemon) -> list[GraphNode]:
     """All clients, those that go down together beside each other."""
+    believed = daemon.claimant(os.geteuid()) is None
     found: list[GraphNode] = []
     number = 0
     for server in daemon.servers:
-        joining = {client.key for client in bridges(server)}
+        ended = over(daemon, server) if believed else frozenset()
+        joining = {client.key for client in bridges(without(server, ended))}
         placed: set[ProcessKey] = set()
         for group in groups(server):
             number += 1
             # Those on the same devices stand together, so that the lines of the graph are short.
             for client in sorted(group, key=lambda c: (sorted(c.device_uuids), c.pid)):
-                found.append(GraphNode(client, server.pid, number, client.key in joining))
+                found.append(GraphNode(client, server.pid, number, client.key in joining, client.key in ended))
                 placed.add(client.key)
-        found += (GraphNode(client, server.pid, 0, False) for client in server.clients if client.key not in placed)
+        rest = (client for client in server.clients if client.key not in placed)
+        found += (GraphNode(client, server.pid, 0, False, client.key in ended) for client in rest)
     return found
 
 
@@ -116,8 +121,8 @@ class GraphPanel(Panel[GraphNode]):
     def row_lines(self, row: GraphNode, width: int) -> list[Line]:
         client = row.client
         lost = client.key in self._lost
-        style = "bad" if lost else "good"
-        mark = "✕" if lost else "✓"
+        style = "bad" if lost else "dim" if row.over else "good"
+        mark = "✕" if lost else "·" if row.over else "✓"
         spans: list[Span] = [
             (" ", "text"),
             (f" {mark} " if self._lost else "   ", style),
@@ -135,7 +140,7 @@ class GraphPanel(Panel[GraphNode]):
         ]
 
     def _tail(self, row: GraphNode) -> Span:
-        return (f"{JOINS} connects  ", "warn") if row.joins else ("", "text")
+        return (f"{JOINS} connects  ", "warn") if row.joins else ("no GPU work  " if row.over else "", "dim")
 
     def _edges(self, row: GraphNode, width: int, lost: bool) -> list[Span]:
         """Its GPUs as dots on the columns' lines, joined by a line of its own."""
@@ -217,21 +222,24 @@ class BlastScreen(ListScreen):
 
     def describe(self, snapshot: Snapshot) -> tuple[str, list[Para]]:
         daemon, client = self.daemon, self.client
-        if daemon is None or client is None or (radius := blast_of(daemon, client.key)) is None:
+        whose = daemon.claimant(os.geteuid()) if daemon is not None else None
+        believed = whose is None
+        if daemon is None or client is None or (radius := blast_of(daemon, client.key, believed=believed)) is None:
             self.graph.mark(frozenset(), frozenset())
             return "What if", [Para("There is no client that could fault.", "dim")]
-        ended = client.state == "TERMINATED" or client.key == daemon.blocked_by
-        if ended and daemon.claimant(os.geteuid()) is None:
+        server = server_of(daemon, client.key)
+        if believed and server is not None and client.key in over(daemon, server):
             self.graph.mark(frozenset(), frozenset())
-            text = "terminate_client has ended its GPU work: it can fault no more. Its process still runs."
-            return f"Client {client.pid} is terminated", [
+            lost = client.state != "TERMINATED" and client.key != daemon.blocked_by
+            by = "A fault" if lost else "terminate_client"
+            text = f"{by} has ended its GPU work: it can fault no more. Its process still runs."
+            return f"Client {client.pid} is {'lost' if lost else 'terminated'}", [
                 Para(client_line(client), "bold"), Para(), Para(text, "good", "✓"),
             ]  # fmt: skip
         hit = {client.key, *(other.key for other in radius.lost)}
         self.graph.mark(frozenset(hit), radius.devices)
-        server = server_of(daemon, client.key)
         out = [Para(client_line(client), "bold"), Para()]
-        if (whose := daemon.claimant(os.geteuid())) is not None:
+        if whose is not None:
             out += [Para(f"So {whose}'s daemon says. That is the word of that user alone.", "warn", "▲"), Para()]
         out += _lost(client, radius.lost, radius.devices, snapshot.indices)
         if radius.unhurt:
@@ -242,6 +250,9 @@ class BlastScreen(ListScreen):
                     "✓",
                 )
             ]
+        if radius.over:
+            have = "have" if len(radius.over) > 1 else "has"
+            out.append(Para(f"{_names(radius.over)} {have} no GPU work left to lose.", "dim", "·"))
         where = f"server {server.pid}" if server else "the server"
         out.append(Para())
         out.append(
@@ -256,7 +267,7 @@ class BlastScreen(ListScreen):
             pids = ", ".join(f"{p.pid or UNKNOWN} ({owner(p.user, p.uid)})" for p in radius.refused[:_SHOWN])
             out.append(Para(f"Waiting now, and refused then: {pids}.", "warn", "▲"))
         if server is not None:
-            out += _joining(server, client, radius.bridges)
+            out += _joining(without(server, {each.key for each in radius.over}), client, radius.bridges)
         if server is not None and (fault := server.fault) is not None:
             key = f"{self.k('fault', '!')} in the overview"
             said = f"Server {server.pid} is in FAULT now: {key} says what to do."
@@ -348,8 +359,8 @@ def _joining(server: Server, client: Client, joining: Sequence[Client]) -> list[
             text += " Keep it to one GPU, and a fault on one side stops there."
         else:
             others = tuple(c for c in server.clients if c.key != bridge.key)
-            without = blast_radius(Server(server.key, clients=others), [client.key])
-            left = f"only {_names(without)} would be lost with it" if without else f"{client.pid} would be lost alone"
+            hit = blast_radius(Server(server.key, clients=others), [client.key])
+            left = f"only {_names(hit)} would be lost with it" if hit else f"{client.pid} would be lost alone"
             text = f"Client {bridge.pid} connects groups: without it {left}."
         out.append(Para(text, "warn", JOINS))
     return out
