@@ -246,13 +246,14 @@ me=$(limited 20 id -u) || fail "the user is not known"
 control() { printf '%s\\n' "$1" | limited "${2:-20}" nvidia-cuda-mps-control; }
 
 # Whether process $1 is a daemon of this user in this directory. Not by its PID file, which everybody may write to, and
-# not by the owner of /proc/$1, which is root for some processes of others.
+# not by the owner of /proc/$1, which is root for some processes of others; nor is a setuid program that somebody else
+# has started by that name.
 is_ours() {
-    uid=
-    while read -r key _ effective _; do
-        [ "$key" != Uid: ] || uid=$effective
+    uids=
+    while read -r key real effective saved _; do
+        [ "$key" != Uid: ] || uids="$real $effective $saved"
     done 2>/dev/null <"/proc/$1/status"
-    [ "$uid" = "$me" ] || return 1
+    [ "$uids" = "$me $me $me" ] || return 1
     words=$(limited 5 tr '\\0' '\\n' 2>/dev/null <"/proc/$1/cmdline")  # of a zombie there are none
     printf '%s\\n' "$words" | head -n 2 | grep -Eqx '(.*/)?nvidia-cuda-mps-control' || return 1
     printf '%s\\n' "$words" | grep -Eqx -e '-[A-Za-z]*[df].*|--daemon|--foreground' || return 1

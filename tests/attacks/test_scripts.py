@@ -137,6 +137,22 @@ def test_a_strangers_process_that_poses_as_the_daemon_drains_no_node(
     assert posing.poll() is None, "and it is nobody's to end"
 
 
+@pytest.mark.skipif(not os.path.exists("/usr/bin/su"), reason="no setuid program that waits is here")
+def test_nor_does_a_setuid_program_that_a_stranger_has_started_by_that_name(place: Path, stranger: Stranger) -> None:
+    """Its effective user is root, and it waits for a password for as long as he likes."""
+    spec = DaemonSpec(place / "pipe", place / "log", ("GPU-1",), multi_user=True)
+    text = unit_text("slurm", (spec,))
+    assert run_part(place, text, "prolog_slurmd").returncode == 0
+    program = stranger.home / "nvidia-cuda-mps-control"
+    program.symlink_to("/usr/bin/su")
+    posing = stranger.start(program, "-f", env={"CUDA_MPS_PIPE_DIRECTORY": str(spec.pipe_dir)}, stdin=subprocess.PIPE)
+    assert posing.stdout is not None
+    assert posing.stdout.read(9) == "Password:"
+    done = run_part(place, text, "epilog_slurmd")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert posing.poll() is None
+
+
 def test_another_daemon_of_the_same_user_is_not_waited_for(place: Path) -> None:
     one, other = (DaemonSpec(place / name, place / f"log_{name}", multi_user=True) for name in ("a", "b"))
     for spec in (one, other):
