@@ -150,14 +150,12 @@ def _serve(make: Callable[[Addresses], NvmlSource], parent: int, questions: int,
     """The process; does not return."""
     try:
         _keep(questions, answers)  # before NVML, which opens files of its own
-        counted = count()
+        if _ends_with(parent):  # before NVML too, in which it may hang
+            counted = count()
 
-        import signal
+            import signal
 
-        from mpstui.system.parent import end_with_parent
-
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it too, and ends this
-        if end_with_parent(parent, signal.SIGKILL):
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it too, and ends this
             source = make(counted)
             source.sample()
             with open(3, "rb", buffering=0) as asked, open(4, "wb") as told:
@@ -167,6 +165,14 @@ def _serve(make: Callable[[Addresses], NvmlSource], parent: int, questions: int,
                     told.flush()
     finally:
         os._exit(0)
+
+
+def _ends_with(parent: int) -> bool:
+    """``end_with_parent``, whose module would be imported for it."""
+    import ctypes
+
+    ctypes.CDLL(None).prctl(1, 9, 0, 0, 0)  # PR_SET_PDEATHSIG, SIGKILL
+    return os.getppid() == parent
 
 
 def _keep(questions: int, answers: int) -> None:

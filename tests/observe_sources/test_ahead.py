@@ -5,10 +5,12 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -142,6 +144,39 @@ def told_by_another(device: str) -> None:
     assert source.sample().mps_clients == {UUID: {6: 8}}
     source.close()
     assert begun_ahead(source) is source, "nothing was begun"
+
+
+HANGS_IN_NVML = """
+import os, sys, time
+from mpstui.observe import ahead
+ahead.NVIDIACTL = sys.argv[1]
+os.sched_getaffinity = lambda pid: {0, 1}
+def count():
+    os.write(inside, b"i")
+    while True: time.sleep(60)
+ahead.count, ahead._keep = count, lambda questions, answers: os.closerange(0, 3)
+there, inside = os.pipe()
+ahead.begin_ahead()
+os.read(there, 1)
+print(ahead._begun[0][0], flush=True)
+time.sleep(600)
+"""
+
+
+def test_one_that_hangs_in_the_driver_ends_with_a_command_that_is_killed(tmp_path: Path) -> None:
+    """``timeout -k 5 10 mpstui status`` on a sick node, again and again, left one process behind each time."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HANGS_IN_NVML, tmp_path], stdout=subprocess.PIPE, text=True
+    ) as command:
+        assert command.stdout is not None
+        child = os.pidfd_open(int(command.stdout.readline()))
+        command.kill()
+    try:
+        assert select.select([child], [], [], 120)[0]
+    finally:
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(child, signal.SIGKILL)
+        os.close(child)
 
 
 @pytest.mark.parametrize("closed", [0, 1, 2])
