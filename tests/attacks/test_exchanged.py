@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,26 @@ def test_a_link_that_leads_elsewhere_meanwhile_joins_no_process_to_the_word_of_a
     assert (place.speaker.steered, "from one directory to another" in place.speaker.why) == (True, True)
     monkeypatch.undo()
     assert [each.pid for each in discover((link,), env={})] == [daemon.pid if first == "root's" else his.pid]
+
+
+@pytest.mark.parametrize("called", ["nvidia-cuda-mps-control", "python"])
+def test_who_takes_the_place_of_roots_daemon_that_has_ended_is_not_its_life(
+    stranger: Stranger, roots: Stranger, crowd: Path, called: str
+) -> None:
+    """A probe went on saying that root's daemon runs, which a stranger had put his own in the place of."""
+    pipe_dir = crowd / "mps"
+    pipe_dir.mkdir()
+    pipe_dir.chmod(0o777)
+    daemon = lying_daemon(roots, pipe_dir, clients=[], mode=0)
+    assert mpstui("status", "--health", "--pipe-dir", pipe_dir).returncode == 0
+    (pipe_dir / "control_lock").chmod(0o666)  # fact 42
+    os.killpg(daemon.pid, signal.SIGKILL)
+    daemon.wait(120)
+    lying_daemon(stranger, pipe_dir, clients=[], mode=0, called=called)
+    health = mpstui("status", "--health", "--pipe-dir", pipe_dir)
+    assert (health.returncode, f"sockets of UID {stranger.uid}" in health.stderr) == (4, True), health
+    own = lying_daemon(stranger, stranger.home / "p", clients=[])
+    assert mpstui("status", "--health", "--pipe-dir", stranger.home / "p").returncode == 0, own.pid
 
 
 @pytest.mark.parametrize("how", USURPS)
