@@ -359,7 +359,7 @@ class NodeState:
             self._events.hear(place.pipe_dir, whose_word(place, self._euid) if heard else None)
             old = (before.state, before.daemon) if before else None
             elsewhere = before is not None and place.speaker.is_elsewhere(before.speaker)
-            if before is not None and elsewhere and (place.real or before.real):
+            if before is not None and elsewhere and place.real != before.real:
                 watched.led = _led(before, place, now)
             if old == (place.state, place.daemon) and not elsewhere:
                 continue

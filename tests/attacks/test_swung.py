@@ -66,10 +66,12 @@ def test_of_another_directory_nothing_is_known_of_before(daemon: int | None) -> 
     assert node.watch(LINK).probe is None
 
 
-def test_a_directory_that_is_made_anew_is_no_link_elsewhere() -> None:
+@pytest.mark.parametrize("real", [None, ONE])
+def test_a_directory_that_is_made_anew_is_no_link_elsewhere(real: Path | None) -> None:
+    """By the way of a link, too, as /var/run is one: it was said to lead to where it had led before."""
     node = NodeState(euid=0)
-    node.set_places([place(ONE, 1, 7)._replace(real=None)], 1.0)
-    node.set_places([place(ONE, 2, 8)._replace(real=None)], 3.0)
+    node.set_places([place(ONE, 1, 7)._replace(real=real)], 1.0)
+    node.set_places([place(ONE, 2, 8)._replace(real=real)], 3.0)
     assert "daemon_led_elsewhere" not in {each.code for each in node.snapshot(3.0).problems}
 
 
