@@ -84,6 +84,8 @@ class TurnPlace(NamedTuple):
     """Others may exchange it. What is there and is not ``user``'s is left, and the turn is taken elsewhere."""
     instead: bool = False
     """It is used where the turn was taken in no place yet that nobody else may exchange."""
+    folder: tuple[int, int] | None = None
+    """Device and inode of the directory of which it is known that it is ``user``'s; None for any."""
 
 
 class Sent(NamedTuple):
@@ -270,7 +272,7 @@ def places(pipe_dir: Path, speaker: Speaker, run: Run) -> Sequence[TurnPlace]:
     exposed = speaker.uid is None or bool(speaker.stamp) or not private
     found = []
     if run or os.path.lexists(pipe_dir / FILE):  # a daemon that can be sent something has a socket
-        found.append(TurnPlace(Path(real_path(pipe_dir)) / FILE, user, exposed=exposed))
+        found.append(TurnPlace(Path(real_path(pipe_dir)) / FILE, user, exposed=exposed, folder=speaker.folder))
     name = f"{run_name(run) or f'{folder.st_dev:x}.{folder.st_ino:x}'}.lock"
     if me == 0:
         found.append(TurnPlace(_SHARED / name, 0, beside=True))
@@ -315,6 +317,9 @@ def _attempt(place: TurnPlace) -> int:
     with ExitStack() as held:
         try:
             folder = _folder(place, held)
+            at = os.fstat(folder)
+            if place.folder not in {None, (at.st_dev, at.st_ino)}:  # nothing is made, or given away, in somebody else's
+                raise NoTurn("this daemon cannot be locked: its name leads to another directory than a moment ago")
             file = _open_in(folder, place)
         except NotTrustedError as error:
             raise _NotOurs(f"this daemon cannot be locked safely: {printable(error.args[0])}") from None

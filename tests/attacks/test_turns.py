@@ -512,6 +512,31 @@ async def test_nothing_is_made_in_a_directory_that_took_the_place_of_the_daemons
     assert os.listdir(other) == []
 
 
+@pytest.mark.parametrize("there", [True, False])
+def test_whoever_leads_his_daemons_name_to_roots_gets_no_file_there(
+    stranger: Stranger, roots: Stranger, there: bool
+) -> None:
+    """A file of his in the directory of root's daemon refused terminates there for ever."""
+    lying_daemon(stranger, stranger.home / "p", clients=[])
+    lying_daemon(roots, roots.home / "p", clients=[])
+    link = stranger.home / "link"
+    stranger.run("ln", "-s", stranger.home / "p", link)
+    speaker = find_speaker(link)
+    assert speaker.uid == stranger.uid
+    if there:
+        asyncio.run(hold(roots.home / "p"))
+    stranger.run("ln", "-sfn", roots.home / "p", link)
+
+    async def take() -> None:
+        async with turn(link, speaker, wait=0):
+            raise AssertionError
+
+    lock.make_ready(link, speaker)
+    with pytest.raises(NoTurn, match="its name leads to another directory than a moment ago"):
+        asyncio.run(take())
+    assert [each.stat().st_uid for each in (roots.home / "p").glob(FILE)] == [0] * there
+
+
 async def test_a_kill_is_not_refused_because_the_file_was_made(open_to_all: Path, shared: Path) -> None:
     """Who looks whether the directory is changed meanwhile begins once it is there."""
     guard = await Guard.begin(open_to_all, find_speaker)
