@@ -23,10 +23,10 @@ from mpstui.system.memory import read_each, real_path
 from mpstui.system.procfs import (
     TICKS_PER_SECOND,
     HiddenProcessError,
-    effective_uid,
     login_name,
     read_proc,
     read_stat,
+    real_uid,
     terminal_name,
 )
 
@@ -140,7 +140,7 @@ def _session(
         return None
     if stat is None or stat.gone:
         return None  # of one that has ended nothing is seen
-    uid, tty = effective_uid(pid), terminal_name(stat.tty)
+    uid, tty = real_uid(pid), terminal_name(stat.tty)
     user = None if uid is None else login_name(uid)
     holder = SessionHolder(pid, user, f"/dev/{tty}" if tty else None, certain, stat.start_ticks, uid)
     return HeldSession(holder, sockets)

@@ -43,13 +43,13 @@ from mpstui.observe.problems import OF_A_LIAR, claim_of, left_to
 from mpstui.system.memory import INSIDE, real_path
 from mpstui.system.procfs import (
     HiddenProcessError,
-    effective_uid,
     environment_of,
     read_arguments,
     read_cgroup_memory,
     read_environment,
     read_proc,
     read_stat,
+    real_uid,
 )
 from mpstui.system.trusted import NotTrustedError, Owners, UnreadableLogError, judge_directory, open_log
 
@@ -414,7 +414,7 @@ def _strays(snapshot: Snapshot) -> Iterator[Stray]:
 
 def _another(pid: int) -> int | None:
     """Whose the process is, where that is neither root nor oneself."""
-    uid = effective_uid(pid)
+    uid = real_uid(pid)
     return None if uid in {0, os.geteuid()} else uid
 
 

@@ -230,9 +230,18 @@ def read_arguments(pid: int) -> list[bytes] | None:
 
 def effective_uid(pid: int) -> int | None:
     """The effective user, which is whom MPS takes a client for."""
+    return _uid(pid, 2)
+
+
+def real_uid(pid: int) -> int | None:
+    """The user who has started it, also where that is a setuid program."""
+    return _uid(pid, 1)
+
+
+def _uid(pid: int, column: int) -> int | None:
     for line in (read_proc(f"/proc/{pid}/status") or b"").splitlines():
         if line.startswith(b"Uid:"):
-            return int(line.split()[2])
+            return int(line.split()[column])
     return None
 
 

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import time
 from pathlib import Path
 
+import pytest
+
+from mpstui.control.holder import find_sessions
 from mpstui.control.wire import MOST_CLIENTS
+from mpstui.core.model import Snapshot
+from mpstui.doctor.checkup import gather
 from mpstui.history.files import LogFile
 
 from .conftest import Stranger
@@ -72,3 +78,31 @@ def test_a_daemon_that_claims_more_clients_than_there_can_be_is_not_looked_after
     said = json.loads(mpstui("status", "--json", "--pipe-dir", stranger.home / "p").stdout)
     assert [c for d in said["daemons"] for s in d["servers"] for c in s["clients"]] == []
     assert "cannot be true" in said["daemons"][0]["health_detail"]
+
+
+HOLDS = """
+import os, socket, sys
+held = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+held.connect(sys.argv[1])
+held.set_inheritable(True)
+os.execv(sys.argv[2], ["nvidia-cuda-mps-control"])
+"""
+
+
+@pytest.mark.skipif(not os.path.exists("/usr/bin/su"), reason="no setuid program that waits is here")
+def test_what_a_stranger_does_with_a_setuid_program_is_not_roots(stranger: Stranger, roots: Stranger) -> None:
+    """It waits for a password for as long as he likes, and was root's session and root's server."""
+    lying_daemon(roots, roots.home / "p", clients=[])
+    names = [stranger.home / name for name in ("nvidia-cuda-mps-control", "nvidia-cuda-mps-server")]
+    for name in names:
+        name.symlink_to("/usr/bin/su")
+    (roots.home / "p" / "control").chmod(0o666)
+    holds = stranger.start_python(HOLDS, roots.home / "p" / "control", names[0], stdin=subprocess.PIPE)
+    serves = stranger.start(names[1], stdin=subprocess.PIPE)
+    for each in (holds, serves):
+        assert each.stdout is not None
+        assert each.stdout.read(9) == "Password:"
+    (session,) = find_sessions(roots.home / "p")
+    assert (session.holder.pid, session.holder.uid) == (holds.pid, stranger.uid)
+    strays = {each.pid: each.uid for each in gather(Snapshot(0.0), (), ("true",)).strays}
+    assert strays[serves.pid] == stranger.uid
