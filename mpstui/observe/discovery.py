@@ -1219,7 +1219,7 @@ def _without_daemon(pipe_dir: Path, log_dir: Path | None, daemons: Sequence[Daem
         if doubt is not None:  # it is led there by others, who may lead it elsewhere
             return Place(pipe_dir, "stale", log_dir, uid=owner, detail=f"{text}; {doubt}", remedy=remedy)
         return Place(pipe_dir, "running", log_dir, uid=owner, detail=text, remedy=remedy)
-    unseen = _unseen_daemon(pipe_dir, pid, doubted=doubt is not None)
+    unseen = _unseen_daemon(pipe_dir, doubted=doubt is not None)
     if unseen is not None:
         text = f"a daemon runs that is hidden, in another container, or not called {PROGRAM}"
         key = unseen if unseen.pid else None
@@ -1306,7 +1306,7 @@ def _read_pid_file(pipe_dir: Path) -> int | None:
     return int(text) if text.isdigit() and len(text) <= 9 else None
 
 
-def _unseen_daemon(pipe_dir: Path, pid: int | None, *, doubted: bool) -> ProcessKey | None:
+def _unseen_daemon(pipe_dir: Path, *, doubted: bool) -> ProcessKey | None:
     """A daemon that cannot be told by its command line; PID 0 where it has none here (another PID namespace).
 
     That somebody has the sockets there open says that it lives. Its lock on control_lock, which on 580 it holds from
@@ -1316,11 +1316,6 @@ def _unseen_daemon(pipe_dir: Path, pid: int | None, *, doubted: bool) -> Process
     served = {is_served(pipe_dir / name) for name in SOCKETS}
     if served <= {False}:
         return None
-    if pid is not None:
-        try:
-            read_stat(pid)
-        except HiddenProcessError:
-            return ProcessKey(pid)
     holder = lock_holder(pipe_dir)
     if holder and not _may_listen(pipe_dir, holder):
         holder = None

@@ -11,9 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from mpstui.core.model import ProcessKey
 from mpstui.daemons.spec import DaemonSpec
 from mpstui.daemons.start import taken
+from mpstui.observe import discovery
 from mpstui.observe.discovery import discover, lock_holder
+from mpstui.system import procfs
+from mpstui.system.procfs import HiddenProcessError
 
 from .conftest import Stranger
 from .programs import LIAR, ROOT, lying_daemon, posing
@@ -122,6 +126,27 @@ def test_a_daemon_of_roots_that_is_not_called_so_lives_by_each_of_its_names(root
     lower += f' lowerdir={real},upperdir=/mnt/u,workdir=/mnt/w none /mnt/m && exec "$@"'
     copied = seen(Path("/mnt/m"), "unshare", "--mount", "sh", "-c", lower, "-")
     assert copied.startswith("stale "), "a copy of its sockets leads nowhere"
+
+
+def test_nor_does_a_number_in_its_pid_file_of_a_process_that_is_not_shown(
+    roots: Stranger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Everybody may write to it; where /proc hides others' processes, and root's socket may not be asked either."""
+    pipe_dir = roots.home / "p"
+    left_by(lying_daemon(roots, pipe_dir, clients=[]), pipe_dir)
+    (pipe_dir / "nvidia-cuda-mps-control.pid").write_text("1\n")
+
+    def hidden(pid: int) -> None:
+        raise HiddenProcessError
+
+    monkeypatch.setattr(procfs, "read_stat", hidden)
+    monkeypatch.setattr(discovery, "read_stat", hidden)
+    monkeypatch.setattr(discovery, "is_served", lambda path: None if path.name.endswith("privileged") else False)
+    place = discover([pipe_dir], env={})[0]
+    assert (place.state, place.daemon) == ("stale", None)
+    monkeypatch.setattr(discovery, "is_served", lambda path: True)
+    monkeypatch.setattr(discovery, "lock_holder", lambda *_: 4711)
+    assert discover([pipe_dir], env={})[0].daemon == ProcessKey(4711)
 
 
 def test_a_copy_of_a_daemons_files_does_not_say_that_it_was_killed(roots: Stranger) -> None:

@@ -256,8 +256,8 @@ def test_a_daemon_that_has_no_number_here_is_one_of_no_number(monkeypatch: pytes
         (False, os.getpid(), None),
     ):
         says(monkeypatch, is_served=served, lock_holder=lock)
-        assert discovery._unseen_daemon(P, None, doubted=False) == found
-        assert discovery._unseen_daemon(P, None, doubted=True) == (None if lock is None else found)
+        assert discovery._unseen_daemon(P, doubted=False) == found
+        assert discovery._unseen_daemon(P, doubted=True) == (None if lock is None else found)
 
 
 @pytest.mark.parametrize(
@@ -268,7 +268,7 @@ def test_who_holds_the_lock_and_does_not_listen_is_not_the_daemon(
     monkeypatch: pytest.MonkeyPatch, listens: set[int], own: set[int] | None, may: bool
 ) -> None:
     says(monkeypatch, is_served=True, lock_holder=1, listening_at=listens, sockets_of=own)
-    assert (discovery._unseen_daemon(P, None, doubted=True) is not None) is may
+    assert (discovery._unseen_daemon(P, doubted=True) is not None) is may
 
 
 def process(pid: int, uid: int = 0, pipe_dir: Path | None = P, pipe_id: tuple[int, int] | None = HERE) -> DaemonProcess:
