@@ -52,8 +52,21 @@ _READ: Final = 1 << 22
 _SHARED: Final = Path("/run/mpstui")
 _WHO: Final = ("pid", "start_ticks", "seen_from", "run", "server", "number")
 """Of an entry: of which client it is."""
-_OF_OTHERS: Final = frozenset((errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.ENODEV, errno.EACCES, errno.EPERM))
-"""Of what somebody else has put there: a link, a directory, a socket, a device, a file of his."""
+_OF_OTHERS: Final = frozenset(
+    (
+        errno.ELOOP,
+        errno.EISDIR,
+        errno.ENXIO,
+        errno.ENODEV,
+        errno.EACCES,
+        errno.EPERM,
+        errno.EAGAIN,
+        errno.ETXTBSY,
+        errno.ENOTCONN,
+    )
+)
+"""Of what somebody else has put there: a link, a directory, a socket, a device, a file of his, also one that he has a
+lease on, a program that runs, or a file system in user space that does not."""
 
 
 class NoTurn(Exception):

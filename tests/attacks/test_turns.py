@@ -430,6 +430,28 @@ def test_what_a_stranger_has_put_in_its_place_is_left(
     assert not os.path.exists("/etc/mpstui-none")
 
 
+IN_USE = {
+    "a file with a lease": "signal.signal(signal.SIGIO, signal.SIG_IGN)\n"
+    "f = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)\nfcntl.fcntl(f, fcntl.F_SETLEASE, fcntl.F_WRLCK)",
+    "a program that runs": "shutil.copy(shutil.which('sleep'), path)\nos.chmod(path, 0o700)\n"
+    "subprocess.Popen([path, '600'])",
+}
+
+
+@pytest.mark.parametrize("what", IN_USE)
+def test_what_a_stranger_has_in_use_keeps_nobody_from_his_turn(
+    stranger: Stranger, open_to_all: Path, shared: Path, what: str
+) -> None:
+    """Whoever opens it is told to come again, for as long as he likes."""
+    source = f"import fcntl, os, shutil, signal, subprocess, sys\npath = sys.argv[1]\n{IN_USE[what]}\n"
+    source += "print('ready', flush=True); sys.stdin.read()"
+    has = stranger.start_python(source, open_to_all / FILE, stdin=subprocess.PIPE)
+    assert has.stdout is not None
+    assert has.stdout.readline() == "ready\n"
+    assert send(open_to_all, shared=shared)
+    assert not send(open_to_all, shared=shared)
+
+
 def test_what_a_stranger_wrote_into_a_file_of_roots_is_not_believed(
     stranger: Stranger, open_to_all: Path, shared: Path
 ) -> None:
