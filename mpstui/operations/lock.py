@@ -8,10 +8,11 @@ alone to open: nobody else can hold its lock, or say what was sent.
 
 Whoever may write to the pipe directory, as everybody may to one that the daemon has made itself (fact 52), can take the
 file away, or put his own in its place, but not make one that counts. What he has put there is left, and keeps nobody
-waiting. There the turn is taken in a second place too, which is out of his reach: root's below ``/run``, or the user's
-own. Root takes that one always: it is known by the socket and not by its directory, so that whoever comes by sockets
-that are mounted into another directory has the same turn, where he has the same ``/run``. Only between different
-``/run`` and where somebody exchanges the file, or by sockets that are mounted there alone, are there two turns.
+waiting, also once the directory is closed to him. There the turn is taken in a second place too, which is out of his
+reach: root's below ``/run``, or the user's own. Root takes that one always: it is known by the socket and not by its
+directory, so that whoever comes by sockets that are mounted into another directory has the same turn, where he has the
+same ``/run``. Only between different ``/run`` and where somebody exchanges the file, or has put his own there, or by
+sockets that are mounted there alone, are there two turns.
 """
 
 from __future__ import annotations
@@ -58,8 +59,6 @@ _OF_OTHERS: Final = frozenset(
         errno.EISDIR,
         errno.ENXIO,
         errno.ENODEV,
-        errno.EACCES,
-        errno.EPERM,
         errno.EAGAIN,
         errno.ETXTBSY,
         errno.ENOTCONN,
@@ -83,6 +82,10 @@ class _NotYet(NoTurn):
 
 class _NotOurs(NoTurn):
     """What is there is none that a turn is taken by."""
+
+
+class _Closed(_NotOurs):
+    """Or it may be one: it cannot be opened, or others have the way to it."""
 
 
 class TurnPlace(NamedTuple):
@@ -248,6 +251,8 @@ async def turn(pipe_dir: Path, speaker: Speaker, wait: float | None = None) -> A
                 taken.append((place, await _take(place, deadline)))
             except NoTurn as error:
                 theirs = place.exposed and isinstance(error, (_NotYet, _NotOurs))
+                # Others may have put it there before the directory was closed to them.
+                theirs = theirs or (isinstance(error, _NotOurs) and not isinstance(error, _Closed))
                 if error.busy or not (place.beside or theirs):
                     raise
                 trouble = trouble or error
@@ -335,7 +340,7 @@ def _attempt(place: TurnPlace) -> int:
                 raise NoTurn("this daemon cannot be locked: its name leads to another directory than a moment ago")
             file = _open_in(folder, place)
         except NotTrustedError as error:
-            raise _NotOurs(f"this daemon cannot be locked safely: {printable(error.args[0])}") from None
+            raise _Closed(f"this daemon cannot be locked safely: {printable(error.args[0])}") from None
         except OSError as error:
             raise _no_turn(error, place.path) from None
         try:
@@ -351,7 +356,8 @@ def _attempt(place: TurnPlace) -> int:
 
 
 def _no_turn(error: OSError, path: Path) -> NoTurn:
-    kind = _NotOurs if error.errno in _OF_OTHERS else NoTurn
+    closed = error.errno in {errno.EACCES, errno.EPERM}
+    kind = _Closed if closed else _NotOurs if error.errno in _OF_OTHERS else NoTurn
     return kind(f"this daemon cannot be locked: {path_text(error.filename or path, 160)}: {error.strerror}")
 
 
@@ -415,12 +421,10 @@ def _check(file: int, place: TurnPlace) -> None:
     if found.st_uid != place.user and not half_made:
         owner = user_name(found.st_uid)
         raise _NotOurs(f"this daemon cannot be locked safely: {shown} belongs to {owner}")
-    if place.exposed and stat.S_IMODE(found.st_mode) != 0o600:  # somebody else may have it open, or have written it
+    if stat.S_IMODE(found.st_mode) != 0o600:  # somebody else may have it open, or have written it
         raise _NotOurs(f"this daemon cannot be locked safely: {shown} is open to others")
     if half_made:
         os.fchown(file, place.user, -1)
-    if stat.S_IMODE(found.st_mode) != 0o600:
-        os.fchmod(file, 0o600)  # whoever may read it may lock it
 
 
 def _lock(file: int) -> None:

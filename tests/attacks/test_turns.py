@@ -176,7 +176,7 @@ async def test_whoever_waits_is_told_who_has_it_and_not_for_ever(node: SimNode) 
 
 async def test_one_that_was_killed_in_its_turn_leaves_no_lock(node: SimNode) -> None:
     speaker = find_speaker(node.pipe_dir)
-    path = node.pipe_dir / FILE
+    (path := node.pipe_dir / FILE).touch(0o600)
     code = f"import fcntl, sys; f = open({os.fspath(path)!r}, 'a'); fcntl.flock(f, 2); print(1, flush=True); input()"
     with subprocess.Popen(  # noqa: ASYNC220
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -407,15 +407,19 @@ PUTS = {
 }
 
 
+@pytest.mark.parametrize("closed", [False, True])
 @pytest.mark.parametrize("what", PUTS)
 def test_what_a_stranger_has_put_in_its_place_is_left(
-    stranger: Stranger, open_to_all: Path, shared: Path, what: str
+    stranger: Stranger, open_to_all: Path, shared: Path, what: str, closed: bool
 ) -> None:
-    """Nobody waits for it or believes it; before, it was enough that he made a directory in /tmp first."""
+    """Nobody waits for it or believes it; before, it was enough that he made a directory in /tmp first. It is still
+    there once the directory was closed to others, as doctor advises: then it refused terminates for ever."""
     path, before, client = open_to_all / FILE, Path("/etc/passwd").read_bytes(), Client(ProcessKey(3), 7, 1)
     (open_to_all / "control_lock").chmod(0o666)
     stranger.python(f"import os, sys; path = sys.argv[1]; {PUTS[what]}", path)
     found = path.lstat()
+    if closed:
+        open_to_all.chmod(0o755)
 
     async def take() -> list[bool]:
         there = []
@@ -452,8 +456,9 @@ def test_what_a_stranger_has_in_use_keeps_nobody_from_his_turn(
     assert not send(open_to_all, shared=shared)
 
 
+@pytest.mark.parametrize("closed", [False, True])
 def test_what_a_stranger_wrote_into_a_file_of_roots_is_not_believed(
-    stranger: Stranger, open_to_all: Path, shared: Path
+    stranger: Stranger, open_to_all: Path, shared: Path, closed: bool
 ) -> None:
     """The file of the daemon's PID is root's, and everybody may write to it (fact 42): it had a lock of his then, and
     a list."""
@@ -468,6 +473,8 @@ def test_what_a_stranger_wrote_into_a_file_of_roots_is_not_believed(
     )  # fmt: skip
     assert holds.stdout is not None
     assert holds.stdout.readline() == "ready\n"
+    if closed:
+        open_to_all.chmod(0o755)
     assert send(open_to_all, shared=shared)
     assert not send(open_to_all, shared=shared)
     assert (open_to_all / FILE).read_text() == json.dumps(entry)
