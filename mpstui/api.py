@@ -41,7 +41,7 @@ from mpstui.core.text import UNKNOWN, error_text, path_text
 from mpstui.node import CONTROL_BINARY, UnusableNode, named_dirs, open_node, real_processes
 from mpstui.node import demo_node as demo_node
 from mpstui.observe.sources import NvmlSample as NvmlSample
-from mpstui.operations.types import SELECTORS, ExitStatus, Preview, Progress, Request, Result
+from mpstui.operations.types import SELECTORS, ExitStatus, Preview, Progress, Request, Result, Unable
 from mpstui.system.trusted import UnreadableLogError, UnreadableNodeError
 
 # Imported when they are used: a command that does something else pays for none of them.
@@ -238,14 +238,13 @@ def audit(**fields: object) -> str | None:
     return AuditLog(default_path()).write(**fields)
 
 
-class Unavailable(Exception):
+class Unavailable(Unable):
     """It cannot be had; the message is one sentence that says why, ``remedy`` what to do, ``status`` the exit status
     that says so."""
 
     def __init__(self, text: str, remedy: str = "", status: ExitStatus = ExitStatus.NO_DAEMON) -> None:
-        super().__init__(text)
+        super().__init__(text, status)
         self.remedy = remedy
-        self.status = status
 
 
 class Collector(Protocol):

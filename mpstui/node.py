@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from mpstui.core.requests import Unable
 from mpstui.core.text import error_text, path_text
 from mpstui.observe.ahead import begun_ahead
 from mpstui.observe.devices import NodeXids, RealNvml
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 CONTROL_BINARY = "nvidia-cuda-mps-control"
 
 
-class UnusableNode(Exception):
+class UnusableNode(Unable):
     """Why the pipe directories that were named cannot be shown; the text is one line for a person."""
 
 

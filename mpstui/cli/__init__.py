@@ -18,6 +18,7 @@ from mpstui.cli import planning
 from mpstui.cli.output import complain, complaints
 from mpstui.cli.parser import LOOKS, build_parser, parse
 from mpstui.cli.past import NODES, wants_past
+from mpstui.core.requests import Unable
 from mpstui.core.text import unprintable
 
 if TYPE_CHECKING:
@@ -134,7 +135,13 @@ def _asks_for_change(arguments: Sequence[str]) -> bool:
 
 
 def _run(arguments: Sequence[str]) -> int:
-    options = parse(arguments)
+    try:
+        return _command(parse(arguments))
+    except Unable as why:
+        return complain(str(why), why.status)
+
+
+def _command(options: argparse.Namespace) -> int:
     for name in _DIRECTORIES:
         if (problem := unprintable(os.environ.get(name, ""))) is not None:
             return complain(f"{name}: {problem}", 2)
@@ -346,7 +353,6 @@ def _node(options: argparse.Namespace) -> Iterator[tuple[Path, ...]]:
 async def _load(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
     """``load`` and ``experiment``: CUDA clients of our own. SIGTERM and SIGHUP end them as Ctrl-C does."""
     from mpstui import api
-    from mpstui.operations.types import ExitStatus
 
     if options.command == "load":
         from mpstui.cli.load import run
@@ -366,8 +372,6 @@ async def _load(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int
     try:
         async with api.open(pipe_dirs, read_only=getattr(options, "read_only", False)) as node:
             return await run(options, node)
-    except api.UnusableNode as error:
-        return complain(str(error), ExitStatus.USAGE)
     except asyncio.CancelledError:
         if not ended_by:
             raise

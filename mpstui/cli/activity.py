@@ -16,12 +16,9 @@ from mpstui.operations.types import ExitStatus
 
 
 def print_activity(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
-    """One look; returns the exit status."""
-    try:
-        with api.open(pipe_dirs, log_dirs=getattr(options, "log_dir", None) or ()) as node:
-            look = node.activity(options.seconds)
-    except api.UnusableNode as error:
-        return complain(str(error), ExitStatus.USAGE)
+    """One look; returns the exit status. Raises Unable."""
+    with api.open(pipe_dirs, log_dirs=getattr(options, "log_dir", None) or ()) as node:
+        look = node.activity(options.seconds)
     if options.json:
         print(json.dumps(api.to_json(look), ensure_ascii=False))
     elif look.daemons or look.launchers:

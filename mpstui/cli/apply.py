@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from mpstui import api
-from mpstui.cli.output import NO_DAEMON, agreed, complain, meant, print_json, state_text, tell
+from mpstui.cli.output import agreed, meant, no_answer, only_one, print_json, tell
 from mpstui.core.model import Client, Daemon, Snapshot
 from mpstui.core.text import path_text
-from mpstui.core.trust import NotNamedError
 from mpstui.fields import CLIENT, FLAG, INTEGER, OBJECTS, PATH, SCHEMA, TEXT, TEXTS, Field, Thing, Type
 from mpstui.operations.apply import (
     ApplyProfile,
@@ -29,19 +27,15 @@ from mpstui.operations.apply import (
     undo_line,
     way_of,
 )
-from mpstui.operations.types import ExitStatus
-from mpstui.plan.amounts import PlanError
+from mpstui.operations.types import ExitStatus, Unable
 from mpstui.plan.profile import DaemonProfile, Profile
 from mpstui.plan.settings import WAITS, Difference, drift, waits_for_a_server
 
 
 def diff_profile(options: argparse.Namespace, profile: Profile, pipe_dirs: tuple[Path, ...]) -> int:
-    """Print the drift; 0 where there is none, 1 where there is some."""
-    try:
-        with opened(profile_dirs(profile, pipe_dirs)) as node:
-            return _diff(options, matched(profile, node.snapshot(complete=True), pipe_dirs, node.named))
-    except Unusable as error:
-        return complain(str(error), error.status)
+    """Print the drift; 0 where there is none, 1 where there is some. Raises Unable."""
+    with api.open(profile_dirs(profile, pipe_dirs)) as node:
+        return _diff(options, matched(profile, node.snapshot(complete=True), pipe_dirs, node.named))
 
 
 class AppliedChange(NamedTuple):
@@ -137,24 +131,6 @@ DRIFT: Final[Thing[Drift]] = Thing(
 )  # fmt: skip
 
 
-class Unusable(Exception):
-    """Why there is no daemon to work on, and the exit status that says so."""
-
-    def __init__(self, message: str, status: ExitStatus) -> None:
-        super().__init__(message)
-        self.status = status
-
-
-@contextmanager
-def opened(pipe_dirs: tuple[Path, ...], *, read_only: bool | None = None) -> Iterator[api.Node]:
-    """The node. Raises Unusable."""
-    try:
-        with api.open(pipe_dirs, read_only=read_only) as node:
-            yield node
-    except api.UnusableNode as error:
-        raise Unusable(str(error), ExitStatus.USAGE) from None
-
-
 def profile_dirs(profile: Profile, pipe_dirs: tuple[Path, ...]) -> tuple[Path, ...]:
     """The pipe directories to read: those asked for, otherwise the profile's own."""
     return pipe_dirs or tuple(d.pipe_dir for d in profile.daemons if d.pipe_dir is not None)
@@ -164,40 +140,26 @@ def matched(
     profile: Profile, snapshot: Snapshot, pipe_dirs: tuple[Path, ...], named: Sequence[Path]
 ) -> list[tuple[Daemon, DaemonProfile]]:
     """Each daemon of the profile with the one that runs. ``named``: directories that were asked for, also by the
-    environment. Raises Unusable where one is not there or does not answer."""
+    environment. Raises Unable where one is not there or does not answer."""
     wanted = profile.daemons
     if len(wanted) == 1 and (pipe_dirs or wanted[0].pipe_dir is None):
-        try:
-            there = meant(snapshot.daemons, named)
-        except NotNamedError as error:
-            raise Unusable(str(error), ExitStatus.REFUSED_BY_SAFETY_RULE) from None
-        if len(there) > 1:
-            names = ", ".join(path_text(d.pipe_dir) for d in there)
-            raise Unusable(f"there are several daemons; choose one with --pipe-dir: {names}", ExitStatus.USAGE)
-        if not there:
-            raise Unusable(NO_DAEMON, ExitStatus.NO_DAEMON)
-        wanted = (replace(wanted[0], pipe_dir=there[0].pipe_dir),)
+        wanted = (replace(wanted[0], pipe_dir=only_one(meant(snapshot.daemons, named)).pipe_dir),)
     found = []
     for one in wanted:
         daemon = snapshot.daemon(one.pipe_dir) if one.pipe_dir is not None else None
         if daemon is None:
-            raise Unusable(f"{path_text(one.pipe_dir)}: there is no daemon there", ExitStatus.NO_DAEMON)
+            raise Unable(f"{path_text(one.pipe_dir)}: there is no daemon there", ExitStatus.NO_DAEMON)
         if not daemon.answers:
-            raise Unusable(state_text(daemon), no_answer(daemon))
+            raise no_answer(daemon)
         found.append((daemon, one))
     return found
-
-
-def no_answer(daemon: Daemon) -> ExitStatus:
-    """The exit status for a daemon whose limits cannot be read."""
-    return ExitStatus.NO_ANSWER if daemon.runs else ExitStatus.NO_DAEMON
 
 
 def apply_profile(options: argparse.Namespace, profile: Profile, pipe_dirs: tuple[Path, ...]) -> int:
     """Bring each daemon of the profile to what it says; the exit status of what failed first."""
     reports: list[tuple[Path, Report]] = []
     try:
-        with opened(profile_dirs(profile, pipe_dirs), read_only=getattr(options, "read_only", False)) as node:
+        with api.open(profile_dirs(profile, pipe_dirs), read_only=getattr(options, "read_only", False)) as node:
             snapshot = node.snapshot(complete=True)
             pairs = matched(profile, snapshot, pipe_dirs, node.named)
             todo = [(daemon, one, steps(snapshot, daemon.pipe_dir, one)) for daemon, one in pairs]
@@ -224,11 +186,10 @@ def apply_profile(options: argparse.Namespace, profile: Profile, pipe_dirs: tupl
             if not getattr(options, "json", False):
                 _print_reports(reports, not_tried)
             back = _offer_way_back(options, node, snapshot, [report for _, report in reports])
-    except (Unusable, PlanError) as error:
-        status = error.status if isinstance(error, Unusable) else ExitStatus.USAGE
+    except Unable as error:
         if getattr(options, "json", False):
-            print_json(APPLIED, Applied(status, message=str(error)))
-        return complain(str(error), status)
+            print_json(APPLIED, Applied(error.status, message=str(error)))
+        raise
     status = next((report.status for _, report in reports if not report.complete), ExitStatus.DONE)
     if getattr(options, "json", False):
         met = [() if found is None else found.clients for found in beside]
@@ -283,10 +244,7 @@ def _dry_run(options: argparse.Namespace, planned: Sequence[tuple[Daemon, Sequen
 
 
 def _diff(options: argparse.Namespace, pairs: Sequence[tuple[Daemon, DaemonProfile]]) -> int:
-    try:
-        found = [(daemon.pipe_dir, list(drift(daemon, one))) for daemon, one in pairs]
-    except PlanError as error:
-        return complain(str(error), ExitStatus.USAGE)
+    found = [(daemon.pipe_dir, list(drift(daemon, one))) for daemon, one in pairs]
     waits = [daemon.pipe_dir for daemon, one in pairs if waits_for_a_server(daemon, one)]
     _print_differences(options, found, "should be", waits)
     return ExitStatus.REFUSED_BY_DAEMON if any(differences for _, differences in found) or waits else ExitStatus.DONE

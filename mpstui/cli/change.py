@@ -9,35 +9,41 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from mpstui import api
-from mpstui.cli.output import NO_DAEMON, agreed, complain, meant, print_json, print_result, state_text, tell
+from mpstui.cli.output import (
+    NO_DAEMON,
+    agreed,
+    meant,
+    no_answer,
+    only_one,
+    print_json,
+    print_result,
+    state_text,
+    tell,
+)
 from mpstui.cli.verbs import draft
 from mpstui.core.cells import client_line
 from mpstui.core.model import Daemon, ProcessKey, Snapshot
 from mpstui.core.text import path_text, plural
-from mpstui.core.trust import NotNamedError
 from mpstui.operations.check import Refused, owner_typed
 from mpstui.operations.operation import Operation
 from mpstui.operations.rescue import targets
-from mpstui.operations.types import SELECTORS, Danger, ExitStatus, Preview, Request, Result
+from mpstui.operations.types import SELECTORS, Danger, ExitStatus, Preview, Request, Result, Unable
 
 
 def change(operation: Operation, options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
-    """Carry out what the options ask for; returns the exit status."""
+    """Carry out what the options ask for; returns the exit status. Raises Unable."""
     log_dirs, read_only = getattr(options, "log_dir", None) or (), getattr(options, "read_only", False)
-    try:
-        with api.open(pipe_dirs, log_dirs=log_dirs, read_only=read_only) as node:
-            asked = draft(operation, options, node.named)
-            if not read_only and operation.wrong_value(asked) is not None:
-                return _told(options, node.do(asked))  # wrong on whatever node: said before anything is asked
-            named_by = [name for name in SELECTORS if getattr(options, name, None) is not None]
-            if named_by:
-                return end_each(operation, options, node, named_by)
-            if hasattr(options, "client_pid") and options.client_pid is None:
-                ways = ", ".join(f"--{name.replace('_', '-')}" for name in SELECTORS)
-                return complain(f"no client is named: give a client's PID, or one of {ways}", ExitStatus.USAGE)
-            return carry_out(operation, options, node)
-    except api.UnusableNode as error:
-        return complain(str(error), ExitStatus.USAGE)
+    with api.open(pipe_dirs, log_dirs=log_dirs, read_only=read_only) as node:
+        asked = draft(operation, options, node.named)
+        if not read_only and operation.wrong_value(asked) is not None:
+            return _told(options, node.do(asked))  # wrong on whatever node: said before anything is asked
+        named_by = [name for name in SELECTORS if getattr(options, name, None) is not None]
+        if named_by:
+            return end_each(operation, options, node, named_by)
+        if hasattr(options, "client_pid") and options.client_pid is None:
+            ways = ", ".join(f"--{name.replace('_', '-')}" for name in SELECTORS)
+            raise Unable(f"no client is named: give a client's PID, or one of {ways}")
+        return carry_out(operation, options, node)
 
 
 def carry_out(operation: Operation, options: argparse.Namespace, node: api.Node) -> int:
@@ -50,7 +56,7 @@ def carry_out(operation: Operation, options: argparse.Namespace, node: api.Node)
             request = _request(operation, options, snapshot, node.named)
             shown = node.preview(request, snapshot)
             refused = shown.error_status if shown.error is not None else None
-        except Refused as error:
+        except Unable as error:
             refused = error.status
         if refused is not None:
             snapshot = node.confirmed(asked, snapshot, refused)
@@ -68,10 +74,10 @@ def carry_out(operation: Operation, options: argparse.Namespace, node: api.Node)
                 # The answer may have taken its time; somebody else may have been quicker. What was shown stays what
                 # the answer was to.
                 node.snapshot(request=asked)
-    except Refused as error:
+    except Unable as error:
         if options.json:
             _print_json(error)
-        return complain(str(error), error.status)
+        raise
     return _told(options, node.do(request, tell, snapshot=snapshot))
 
 
@@ -80,10 +86,10 @@ def end_each(operation: Operation, options: argparse.Namespace, node: api.Node, 
     meant; the exit status of the first that could not be ended, 0 where there is none."""
     try:
         result = _end_each(operation, options, node, named_by)
-    except Refused as error:
+    except Unable as error:
         if options.json:
             _print_json(error)
-        return complain(str(error), error.status)
+        raise
     return _told(options, result)
 
 
@@ -95,10 +101,7 @@ def _end_each(operation: Operation, options: argparse.Namespace, node: api.Node,
     snapshot = node.snapshot(complete=True)
     if not snapshot.daemons:
         raise Refused(NO_DAEMON, ExitStatus.NO_DAEMON)
-    try:
-        daemons = meant(snapshot.daemons, node.named)
-    except NotNamedError as error:
-        raise Refused(str(error), ExitStatus.REFUSED_BY_SAFETY_RULE) from None
+    daemons = meant(snapshot.daemons, node.named)
     draft_of = draft(operation, options, ())._replace(within=selection.within)
     requests = [
         draft_of._replace(pipe_dir=daemon.pipe_dir, clients=(client.key,))
@@ -186,9 +189,9 @@ def _client_of(pid: int, request: Request, snapshot: Snapshot, named: Sequence[P
     sure = [(daemon, client) for daemon, client in every if client.local and daemon.covers(client)]
     try:
         there = meant(snapshot.daemons, named)
-    except NotNamedError as error:
+    except Unable:
         if not sure:
-            raise Refused(str(error), ExitStatus.REFUSED_BY_SAFETY_RULE) from None
+            raise
         there = []
     found = [each for each in every if each in sure or each[0] in there]
     if len(found) > 1 and len(sure) != 1:
@@ -202,8 +205,7 @@ def _client_of(pid: int, request: Request, snapshot: Snapshot, named: Sequence[P
         if daemon.unspoken is not None:
             raise Refused(daemon.unspoken, ExitStatus.REFUSED_BY_SAFETY_RULE)
         if not daemon.answers:
-            status = ExitStatus.NO_ANSWER if daemon.runs else ExitStatus.NO_DAEMON
-            raise Refused(state_text(daemon), status)
+            raise no_answer(daemon)
     joined = next(((d, c) for d in there for c in d.clients() if c.pid_here == pid), None)
     if joined is not None:
         daemon, client = joined
@@ -218,16 +220,9 @@ def _client_of(pid: int, request: Request, snapshot: Snapshot, named: Sequence[P
 
 
 def _one_daemon(snapshot: Snapshot, named: Sequence[Path], has: Callable[[Daemon], bool]) -> Daemon:
-    """The one that has what is asked for, or the only one there. Raises Refused."""
-    try:
-        there = meant(snapshot.daemons, named)
-    except NotNamedError as error:
-        raise Refused(str(error), ExitStatus.REFUSED_BY_SAFETY_RULE) from None
-    daemons = [daemon for daemon in there if has(daemon)] or there
-    if len(daemons) > 1:
-        names = ", ".join(path_text(d.pipe_dir) for d in daemons)
-        raise Refused(f"there are several daemons; choose one with --pipe-dir: {names}", ExitStatus.USAGE)
-    return daemons[0]
+    """The one that has what is asked for, or the only one there. Raises Unable."""
+    there = meant(snapshot.daemons, named)
+    return only_one([daemon for daemon in there if has(daemon)] or there)
 
 
 def _tell_of(shown: Preview) -> None:
@@ -278,7 +273,7 @@ def _told(options: argparse.Namespace, result: Result) -> int:
     return result.status
 
 
-def _print_json(result: Result | Refused) -> None:
+def _print_json(result: Result | Unable) -> None:
     from mpstui.fields import RESULT  # the table is a seventh of what ``set`` imports
 
     print_json(RESULT, result)

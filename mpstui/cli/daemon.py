@@ -19,7 +19,6 @@ from mpstui.cli.change import change
 from mpstui.cli.output import NO_DAEMON, agreed, complain, meant, print_json, print_result, tell
 from mpstui.core.model import Daemon, Device, Snapshot
 from mpstui.core.text import UNKNOWN, path_text
-from mpstui.core.trust import NotNamedError
 from mpstui.daemons.modes import DEFAULT, EXCLUSIVE, by_command, modes_before, served_by_others
 from mpstui.daemons.spec import DaemonSpec, Started, Wish, spec_of_profile, specs_of, usual_dir
 from mpstui.daemons.units import unit_text
@@ -40,31 +39,26 @@ from mpstui.operations.types import ExitStatus, Preview, Request, Result
 from mpstui.plan import store
 from mpstui.plan.amounts import PlanError
 from mpstui.plan.cpus import cpu_list
-from mpstui.plan.profile import DaemonProfile, Profile, ProfileError
+from mpstui.plan.profile import DaemonProfile, Profile
 
 _EXCLUSIVE = "Exclusive_Process"
 
 
 def daemon(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
-    """Carry it out; returns the exit status."""
+    """Carry it out; returns the exit status. Raises Unable."""
     if getattr(options, "demo", False) and options.daemon_action != "stop":
         return complain("a demo has its own daemon; leave out --demo", ExitStatus.USAGE)
-    try:
-        if options.daemon_action == "unit":
-            with _node_for(options, pipe_dirs) as node:
-                _, specs, _ = _wanted(options, pipe_dirs, node)
-            print(unit_text(options.kind, specs, options.opt_in), end="")
-            return ExitStatus.DONE
-        if options.daemon_action == "start":
-            return _start(options, pipe_dirs)
-        if options.daemon_action == "clean":
-            return change(RemoveStale(), options, pipe_dirs)
-        with api.open(pipe_dirs, read_only=_read_only(options)) as node:
-            return _stop(options, pipe_dirs, node)
-    except NotNamedError as error:
-        return complain(str(error), ExitStatus.REFUSED_BY_SAFETY_RULE)
-    except (PlanError, ProfileError, api.UnusableNode) as error:
-        return complain(str(error), ExitStatus.USAGE)
+    if options.daemon_action == "unit":
+        with _node_for(options, pipe_dirs) as node:
+            _, specs, _ = _wanted(options, pipe_dirs, node)
+        print(unit_text(options.kind, specs, options.opt_in), end="")
+        return ExitStatus.DONE
+    if options.daemon_action == "start":
+        return _start(options, pipe_dirs)
+    if options.daemon_action == "clean":
+        return change(RemoveStale(), options, pipe_dirs)
+    with api.open(pipe_dirs, read_only=_read_only(options)) as node:
+        return _stop(options, pipe_dirs, node)
 
 
 def _read_only(options: argparse.Namespace) -> bool:

@@ -32,8 +32,6 @@ def doctor(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
         with api.open(pipe_dirs, log_dirs=log_dirs) as node:
             snapshot = node.snapshot(complete=True)
             findings = node.findings(snapshot)
-    except api.UnusableNode as error:
-        return complain(str(error), ExitStatus.USAGE)
     except api.Unavailable as error:
         return complain(str(error), TROUBLE)
     status = _told(options, snapshot, findings)

@@ -18,7 +18,6 @@ from mpstui import api
 from mpstui.cli.arguments import between, whole
 from mpstui.cli.load import (
     FILE_WIDTH,
-    LoadRefused,
     ask_beside,
     cannot_write,
     complain,
@@ -133,25 +132,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _check(options: argparse.Namespace) -> None:
-    """Raises LoadRefused where the options do not fit together, ReportError where the page cannot be written."""
+    """Raises Unavailable where the options do not fit together, ReportError where the page cannot be written."""
     if (options.name == "command") != (options.program is not None):
-        raise LoadRefused(
+        raise api.Unavailable(
             "--command goes with the experiment `command`, and it needs one",
             "mpstui experiment command --command 'python train.py'",
             ExitStatus.USAGE,
         )
     if options.clients and options.name not in GROUPED:
-        raise LoadRefused(f"{options.name} has no groups of clients", "leave out --clients", ExitStatus.USAGE)
+        raise api.Unavailable(f"{options.name} has no groups of clients", "leave out --clients", ExitStatus.USAGE)
     if (options.metric and options.name != "command") or (options.percentages and not options.metric):
-        raise LoadRefused(
+        raise api.Unavailable(
             "--metric goes with the experiment `command`, and --percentages with --metric",
             "mpstui experiment command --command 'python train.py' --metric 'images/s: ([0-9.]+)'",
             ExitStatus.USAGE,
         )
     if options.bodies and options.name != "nbody":
-        raise LoadRefused(f"{options.name} has no bodies", "leave out --bodies", ExitStatus.USAGE)
+        raise api.Unavailable(f"{options.name} has no bodies", "leave out --bodies", ExitStatus.USAGE)
     if options.divide and options.name != "nbody":
-        raise LoadRefused(f"{options.name} has no work to divide", "leave out --divide", ExitStatus.USAGE)
+        raise api.Unavailable(f"{options.name} has no work to divide", "leave out --divide", ExitStatus.USAGE)
     if options.report is not None:
         check_report(Path(options.report))
 
@@ -164,7 +163,7 @@ async def run(options: argparse.Namespace, node: api.AsyncNode) -> int:
         sample = await node.hardware()
         # Looked for only where it may be: what is refused anyway is said before.
         shared = await node.one_daemon() if options.shared and options.name != "stop" else None
-    except (LoadRefused, api.Unavailable) as refused:
+    except api.Unavailable as refused:
         return told(str(refused), refused.remedy, refused.status)
     except ReportError as error:
         return told(str(error), "nothing was measured", error.status)
@@ -224,7 +223,7 @@ async def carried_out(
 
         try:
             shown = await ask_beside(most_at_once(asked), node, asked.shared, "leave out --shared")
-        except LoadRefused as refused:
+        except api.Unavailable as refused:
             return told(str(refused), refused.remedy, refused.status)
     result = await node.do(RunExperiment().request(asked), progress, snapshot=shown)
     if isinstance(result.outcome, ExperimentResult | Measured):

@@ -98,10 +98,7 @@ def exporter(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
     with ExitStack() as held:
         if options.textfile is None and (status := _serve(options, metrics, held)) is not None:
             return status
-        try:
-            return asyncio.run(_watch(options, pipe_dirs, metrics))
-        except api.UnusableNode as error:
-            return complain(str(error), ExitStatus.USAGE)
+        return asyncio.run(_watch(options, pipe_dirs, metrics))
 
 
 def _serve(options: argparse.Namespace, metrics: Metrics, held: ExitStack) -> int | None:

@@ -61,21 +61,12 @@ PARTS: Final = 4
 """Of the time of a load, whose readings are told apart."""
 
 
-class LoadRefused(Exception):
-    """It is not started: the message, the remedy and the exit status."""
-
-    def __init__(self, text: str, remedy: str, status: ExitStatus) -> None:
-        super().__init__(text)
-        self.remedy = remedy
-        self.status = status
-
-
 async def run(options: argparse.Namespace, node: api.AsyncNode) -> int:
     """Run the load to its end; returns the exit status."""
     try:
         check(options)
         if (why := node.runner.unavailable(StartLoad(), Snapshot(0.0), Path())) is not None:  # before anybody is asked
-            raise LoadRefused(why, "", ExitStatus.REFUSED_BY_SAFETY_RULE)
+            raise api.Unavailable(why, "", ExitStatus.REFUSED_BY_SAFETY_RULE)
         async with daemon_for(options, node) as pipe_dir:
             device = await find_device(options.device, node)
             spec = spec_from(options, device, pipe_dir)
@@ -86,7 +77,7 @@ async def run(options: argparse.Namespace, node: api.AsyncNode) -> int:
             return await _run(options, spec, node.supervisor(pipe_dir, asked), meter)
     except NotStarted as refused:
         return complain(str(refused), "", refused.status)
-    except (LoadRefused, api.Unavailable) as refused:
+    except api.Unavailable as refused:
         return complain(str(refused), refused.remedy, refused.status)
     except BrokenPipeError:
         raise
@@ -113,30 +104,32 @@ def cannot_write(error: OSError) -> ExitStatus:
 
 
 def check(options: argparse.Namespace) -> None:
-    """Raises LoadRefused where the options do not fit together, or would hurt somebody."""
+    """Raises Unavailable where the options do not fit together, or would hurt somebody."""
     usage = ExitStatus.USAGE
     if (options.kernel is None) == (options.program is None):
-        raise LoadRefused("name a kernel or a --command, one of the two", f"kernels: {', '.join(KERNELS)}", usage)
+        raise api.Unavailable("name a kernel or a --command, one of the two", f"kernels: {', '.join(KERNELS)}", usage)
     for name, values in (
         ("active-thread-percentage", options.active_thread_percentage),
         ("sm-count", options.sm_count),
     ):
         if len(values) not in (0, 1, options.clients):
-            raise LoadRefused(
+            raise api.Unavailable(
                 f"--{name} has {len(values)} values for {plural(options.clients, 'client')}",
                 "give one, or one for each",
                 usage,
             )
     limits = (options.active_thread_percentage, options.sm_count, options.pinned_mem_limit, options.client_priority)
     if options.mps == "off" and (any(limits[:3]) or limits[3] is not None or options.private):
-        raise LoadRefused("limits and --private need MPS, and --mps is off", "leave them out, or use --mps on", usage)
+        raise api.Unavailable(
+            "limits and --private need MPS, and --mps is off", "leave them out, or use --mps on", usage
+        )
     if options.program and options.sm_count:
-        raise LoadRefused(
+        raise api.Unavailable(
             "a program makes its own contexts: --sm-count does not reach it", "use --active-thread-percentage", usage
         )
     if (options.arrivals or options.busy) and options.kernel not in REQUESTED:
         what = "a program" if options.program else options.kernel
-        raise LoadRefused(
+        raise api.Unavailable(
             f"{what} does not serve requests", f"--arrivals and --busy are for: {', '.join(REQUESTED)}", usage
         )
     _check_streams(options)
@@ -149,11 +142,11 @@ def check(options: argparse.Namespace) -> None:
     if hurts is not None and not options.endanger_others:
         safer = "--private for a daemon of its own" if options.kernel == "illegal" else "--pinned-mem-limit"
         remedy = f"add {safer}, or --endanger-others if that is what you want"
-        raise LoadRefused(hurts.rstrip("."), remedy, ExitStatus.REFUSED_BY_SAFETY_RULE)
+        raise api.Unavailable(hurts.rstrip("."), remedy, ExitStatus.REFUSED_BY_SAFETY_RULE)
 
 
 def _check_streams(options: argparse.Namespace) -> None:
-    """Raises LoadRefused where streams, copies and steps do not fit the rest."""
+    """Raises Unavailable where streams, copies and steps do not fit the rest."""
     what = "a program" if options.program else options.kernel
     refused: tuple[str, str] | None = None
     if (options.streams or options.copies) and options.kernel not in REQUESTED:
@@ -165,7 +158,7 @@ def _check_streams(options: argparse.Namespace) -> None:
     elif options.steps and options.kernel != "small":
         refused = f"{what} has no steps to choose", "--steps is for: small"
     if refused is not None:
-        raise LoadRefused(*refused, ExitStatus.USAGE)
+        raise api.Unavailable(*refused, ExitStatus.USAGE)
 
 
 @contextlib.asynccontextmanager
@@ -211,7 +204,7 @@ def spec_from(options: argparse.Namespace, device: Device | None, pipe_dir: Path
 async def ask_beside(
     spec: LoadSpec, node: api.AsyncNode, pipe_dir: Path, otherwise: str = "start a daemon for this run: --private"
 ) -> Snapshot:
-    """Ask first where others' clients are on the daemon; answers what that was asked on. Raises LoadRefused without a
+    """Ask first where others' clients are on the daemon; answers what that was asked on. Raises Unavailable without a
     yes, and without a terminal. ``otherwise``: how to be on a daemon of its own."""
     snapshot = await node.snapshot(complete=True)
     daemon = snapshot.daemon(pipe_dir)
@@ -238,7 +231,7 @@ async def ask_beside(
     if why and daemon is not None:
         known = daemon.speaker.uid in {0, os.geteuid()}
         matter = "others can lead the program elsewhere" if known else "this is another user's daemon"
-    raise LoadRefused(
+    raise api.Unavailable(
         f"{matter}; nothing was started",
         f"add --yes, answer at a terminal, or {otherwise}",
         ExitStatus.REFUSED_BY_SAFETY_RULE,
@@ -257,7 +250,7 @@ async def _answer() -> str:
 
 
 async def find_device(name: str | None, node: api.AsyncNode) -> Device | None:
-    """The device of a UUID, the first characters of one, or an index; None where none was named. Raises LoadRefused."""
+    """The device of a UUID, the first characters of one, or an index; None where none was named. Raises Unavailable."""
     if name is None:
         return None
     sample = await node.hardware()
@@ -265,7 +258,7 @@ async def find_device(name: str | None, node: api.AsyncNode) -> Device | None:
         return device_named(name, sample.devices)
     except LookupError as error:
         remedy = sample.error or "name it by its index, its UUID, or the first characters of that"
-        raise LoadRefused(str(error), remedy, ExitStatus.USAGE) from None
+        raise api.Unavailable(str(error), remedy, ExitStatus.USAGE) from None
 
 
 async def _run(options: argparse.Namespace, spec: LoadSpec, supervisor: OperatedLoad, meter: Meter) -> int:

@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from mpstui import api
 from mpstui.cli.experiment import carried_out, clear, describe, told
-from mpstui.cli.load import LoadRefused
 from mpstui.cli.loadoptions import words
 from mpstui.cli.shares import choose_device, plan_of
 from mpstui.core.text import format_change, format_percentage, four_digits, printable
@@ -52,9 +51,7 @@ def measure(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> Result 
             )  # fmt: skip
             hint = EXCLUSIVE if exclusive and not options.shared else ""
             measured = node.wait_for(carried_out(node.asynchronous, asked, hint, yes=options.yes))
-    except api.UnusableNode as error:
-        raise PlanError(str(error)) from None
-    except (LoadRefused, api.Unavailable) as refused:
+    except api.Unavailable as refused:
         return told(str(refused), refused.remedy, refused.status)
     if not isinstance(measured, Measured):
         return measured if isinstance(measured, ExitStatus) else ExitStatus.REFUSED_BY_DAEMON
@@ -99,7 +96,7 @@ def _clients(options: argparse.Namespace, loads: Sequence[LoadSpec]) -> int:
 
 def _target(options: argparse.Namespace, sample: api.NvmlSample) -> PlanTarget:
     if not sample.devices:
-        raise LoadRefused(
+        raise api.Unavailable(
             f"there is no GPU to measure on: {sample.error or 'none is known here'}",
             "on a machine without one, --demo shows how it goes",
             ExitStatus.NO_DAEMON,

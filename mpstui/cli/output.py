@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mpstui.core.model import Daemon
+from mpstui.core.requests import ExitStatus, Unable
 from mpstui.core.text import error_text, path_text, printable
 
 if TYPE_CHECKING:
@@ -38,11 +39,26 @@ def output(width: int = 10_000) -> Console:
 
 
 def meant(daemons: Sequence[Daemon], named: Sequence[Path], *, as_process: bool = False) -> list[Daemon]:
-    """Those that a command can be for which names these directories, or none. Raises NotNamedError. ``as_process``: as
-    of ``trust.meant``."""
+    """Those that a command can be for which names these directories, or none. Raises Unable where there are others'
+    alone. ``as_process``: as of ``trust.meant``."""
     from mpstui.core import trust
 
-    return list(daemons) if named else trust.meant(daemons, lambda one: one.runs, os.geteuid(), as_process=as_process)
+    if named:
+        return list(daemons)
+    try:
+        return trust.meant(daemons, lambda one: one.runs, os.geteuid(), as_process=as_process)
+    except trust.NotNamedError as error:
+        raise Unable(str(error), ExitStatus.REFUSED_BY_SAFETY_RULE) from None
+
+
+def only_one(daemons: Sequence[Daemon]) -> Daemon:
+    """The daemon that a command is for, of those that are meant. Raises Unable."""
+    if not daemons:
+        raise Unable(NO_DAEMON, ExitStatus.NO_DAEMON)
+    if len(daemons) > 1:
+        names = ", ".join(path_text(daemon.pipe_dir) for daemon in daemons)
+        raise Unable(f"there are several daemons; choose one with --pipe-dir: {names}")
+    return daemons[0]
 
 
 def state_text(daemon: Daemon) -> str:
@@ -50,6 +66,11 @@ def state_text(daemon: Daemon) -> str:
     detail = daemon.health_detail or ""
     where = "" if detail.startswith(path_text(daemon.pipe_dir)) else f"{path_text(daemon.pipe_dir)}: "
     return f"{where}{daemon.state_word}: {detail}"
+
+
+def no_answer(daemon: Daemon) -> Unable:
+    """Why nothing is asked of a daemon that does not answer."""
+    return Unable(state_text(daemon), ExitStatus.NO_ANSWER if daemon.runs else ExitStatus.NO_DAEMON)
 
 
 def unheard(error: OSError) -> str:

@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from mpstui import api
-from mpstui.cli.output import NO_DAEMON, complain, meant, output, print_json, state_text
+from mpstui.cli.output import complain, meant, no_answer, only_one, output, print_json
 from mpstui.cli.status import print_table
 from mpstui.core.model import Daemon, PartitionTable, SmPartition, Snapshot, Source
 from mpstui.core.text import UNKNOWN, path_text
-from mpstui.core.trust import NotNamedError
 from mpstui.fields import (
     CHUNKS,
     INTEGER,
@@ -35,9 +34,8 @@ from mpstui.fields import (
     enum,
     table,
 )
-from mpstui.operations.check import Refused
 from mpstui.operations.partitions import AddPartition, RemovePartition, device_of, export_lines, not_static, table_of
-from mpstui.operations.types import ExitStatus, Request
+from mpstui.operations.types import ExitStatus, Request, Unable
 from mpstui.plan import amounts
 from mpstui.plan.amounts import PlanError
 from mpstui.plan.static import ABOUT, StaticPlan, StaticShare, divide
@@ -63,17 +61,11 @@ LISTED: Final[Thing[Any]] = Thing(
 
 
 def print_partitions(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
-    """Returns the exit status."""
-    log_dirs = getattr(options, "log_dir", None) or ()
-    try:
-        with api.open(pipe_dirs, log_dirs=log_dirs) as node:
-            snapshot = node.snapshot(request=Request(AddPartition.id, Path()))
-            daemon = _daemon(snapshot, node.named)
-            found = table_of(daemon)
-    except Refused as error:
-        return complain(str(error), error.status)
-    except api.UnusableNode as error:
-        return complain(str(error), ExitStatus.USAGE)
+    """Returns the exit status. Raises Unable."""
+    with api.open(pipe_dirs, log_dirs=getattr(options, "log_dir", None) or ()) as node:
+        snapshot = node.snapshot(request=Request(AddPartition.id, Path()))
+        daemon = _daemon(snapshot, node.named)
+        found = table_of(daemon)
     view = View.of(snapshot, daemon)
     if options.json:
         print_json(LISTED, ListedDaemon(snapshot, daemon), view)
@@ -126,27 +118,20 @@ STATIC_PLAN: Final[Thing[StaticPlan]] = Thing(
 
 
 def plan_static(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
-    """``plan --static``; returns the exit status."""
+    """``plan --static``; returns the exit status. Raises Unable."""
     others = ("strategy", "export", "share", "save", "sm_count_total", "memory_total", "measure", "program")
-    try:
-        if options.from_activity is not None:
-            raise PlanError("--static goes with no --from-activity")
-        if wrong := next((name for name in others if getattr(options, name, None)), None):
-            option = f"--{wrong.replace('_', '-')}"
-            raise PlanError(
-                f"--static goes with --clients, --weights, --sm-count, --names and --device, not with {option}"
-            )
-        with api.open(pipe_dirs) as node:
-            snapshot = node.snapshot(request=Request(AddPartition.id, Path()))
-            daemon = _daemon(snapshot, node.named)
-            found = table_of(daemon)
-            made = _divided(options, found, daemon)
-            if options.apply and not options.dry_run:
-                return _apply_static(options, made, node, snapshot, daemon)
-    except Refused as error:
-        return complain(str(error), error.status)
-    except (PlanError, api.UnusableNode) as error:
-        return complain(str(error), ExitStatus.USAGE)
+    if options.from_activity is not None:
+        raise PlanError("--static goes with no --from-activity")
+    if wrong := next((name for name in others if getattr(options, name, None)), None):
+        option = f"--{wrong.replace('_', '-')}"
+        raise PlanError(f"--static goes with --clients, --weights, --sm-count, --names and --device, not with {option}")
+    with api.open(pipe_dirs) as node:
+        snapshot = node.snapshot(request=Request(AddPartition.id, Path()))
+        daemon = _daemon(snapshot, node.named)
+        found = table_of(daemon)
+        made = _divided(options, found, daemon)
+        if options.apply and not options.dry_run:
+            return _apply_static(options, made, node, snapshot, daemon)
     view = View.of(snapshot, daemon)
     if options.json:
         print_json(STATIC_PLAN, made, view)
@@ -158,7 +143,7 @@ def plan_static(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
 
 
 def _divided(options: argparse.Namespace, found: PartitionTable, daemon: Daemon) -> StaticPlan:
-    """The free chunks as the options say. Raises PlanError and Refused."""
+    """The free chunks as the options say. Raises Unable."""
     if options.device is None and len(found.devices) != 1:
         known = ", ".join(device.device for device in found.devices) or "none"
         raise PlanError(f"say which device with --device; the daemon has: {known}")
@@ -234,21 +219,11 @@ def _taken_back(
 
 
 def _daemon(snapshot: Snapshot, named: Sequence[Path]) -> Daemon:
-    """The one that was named, or the only one with static partitions. Raises Refused."""
-    if not snapshot.daemons:
-        raise Refused(NO_DAEMON, ExitStatus.NO_DAEMON)
-    try:
-        there = meant(snapshot.daemons, named)
-    except NotNamedError as error:
-        raise Refused(str(error), ExitStatus.REFUSED_BY_SAFETY_RULE) from None
-    static = [daemon for daemon in there if daemon.static_partitioning] or there
-    if len(static) > 1:
-        names = ", ".join(path_text(daemon.pipe_dir) for daemon in static)
-        raise Refused(f"there are several daemons; choose one with --pipe-dir: {names}", ExitStatus.USAGE)
-    daemon = static[0]
+    """The one that was named, or the only one with static partitions. Raises Unable."""
+    there = meant(snapshot.daemons, named)
+    daemon = only_one([daemon for daemon in there if daemon.static_partitioning] or there)
     if not daemon.answers:
-        status = ExitStatus.NO_ANSWER if daemon.runs else ExitStatus.NO_DAEMON
-        raise Refused(state_text(daemon), status)
+        raise no_answer(daemon)
     if not daemon.static_partitioning:
-        raise Refused(f"{path_text(daemon.pipe_dir)}: {not_static(daemon)}", ExitStatus.REFUSED_BY_SAFETY_RULE)
+        raise Unable(f"{path_text(daemon.pipe_dir)}: {not_static(daemon)}", ExitStatus.REFUSED_BY_SAFETY_RULE)
     return daemon

@@ -41,7 +41,7 @@ from mpstui.fields import (
 from mpstui.operations.types import ExitStatus
 from mpstui.plan import amounts
 from mpstui.plan.amounts import PlanError, limit_text
-from mpstui.plan.profile import DaemonProfile, Profile, ProfileError
+from mpstui.plan.profile import DaemonProfile, Profile
 from mpstui.plan.tenants import (
     NO_LOOK,
     By,
@@ -63,25 +63,22 @@ USAGE = 2
 
 
 def plan(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
-    """Carry it out; returns the exit status. With ``--sm-count-total`` it looks at no GPU and no daemon."""
+    """Carry it out; returns the exit status. Raises Unable. ``--sm-count-total``: it looks at no GPU and no daemon."""
     if options.static:
         from mpstui.cli.partition import plan_static
 
         return plan_static(options, pipe_dirs)
-    try:
-        if options.apply and options.export is not None:
-            raise PlanError("--apply sets the plan and --export prints it: give one of the two")
-        result = _made(options, pipe_dirs)
-        if isinstance(result, int):
-            return result
-        made, simulated, measured = result
-        pipe_dir = _pipe_dir(pipe_dirs)
-        if options.save is not None:
-            print(f"kept as {path_text(_save(options, made, pipe_dir))}", file=sys.stderr)
-        if options.export is not None:
-            return export(options, settings_of(made), pipe_dir, (made.target.uuid or "0",), options.save)
-    except (PlanError, ProfileError) as error:
-        return complain(str(error), USAGE)
+    if options.apply and options.export is not None:
+        raise PlanError("--apply sets the plan and --export prints it: give one of the two")
+    result = _made(options, pipe_dirs)
+    if isinstance(result, int):
+        return result
+    made, simulated, measured = result
+    pipe_dir = _pipe_dir(pipe_dirs)
+    if options.save is not None:
+        print(f"kept as {path_text(_save(options, made, pipe_dir))}", file=sys.stderr)
+    if options.export is not None:
+        return export(options, settings_of(made), pipe_dir, (made.target.uuid or "0",), options.save)
     if not (options.apply and options.json):
         _print(options, made, simulated, measured)
     if options.apply:
@@ -369,23 +366,20 @@ def _look_now(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> list[
     seconds = options.seconds or 60.0
     looks: list[Look] = []
     spent = 0.0
-    try:
-        with api.open(pipe_dirs) as node:
-            while (left := seconds - spent) > _LOOK / 2:
-                look = node.activity(min(_LOOK, left))
-                spent += look.seconds or min(_LOOK, left)
-                nowhere = not looks and not look.launchers and not look.daemons  # nor is anybody to come
-                if nowhere or (look.launchers and not look.counted):
-                    raise PlanError(look.sentence)
-                looks.append(look_of(api.to_json(look)))
-                if options.device is None:
-                    only_device(looks)  # to be told before the time is over
-                if sys.stderr.isatty():
-                    print(f"\rsampling, {max(0.0, left - _LOOK):.0f} s left ", end="", file=sys.stderr, flush=True)
-                if not look.seconds:
-                    time.sleep(min(_LOOK, left))  # where nobody is, nothing is counted, and a look takes no time
-    except api.UnusableNode as error:
-        raise PlanError(str(error)) from None
+    with api.open(pipe_dirs) as node:
+        while (left := seconds - spent) > _LOOK / 2:
+            look = node.activity(min(_LOOK, left))
+            spent += look.seconds or min(_LOOK, left)
+            nowhere = not looks and not look.launchers and not look.daemons  # nor is anybody to come
+            if nowhere or (look.launchers and not look.counted):
+                raise PlanError(look.sentence)
+            looks.append(look_of(api.to_json(look)))
+            if options.device is None:
+                only_device(looks)  # to be told before the time is over
+            if sys.stderr.isatty():
+                print(f"\rsampling, {max(0.0, left - _LOOK):.0f} s left ", end="", file=sys.stderr, flush=True)
+            if not look.seconds:
+                time.sleep(min(_LOOK, left))  # where nobody is, nothing is counted, and a look takes no time
     if sys.stderr.isatty():
         print("\r\033[K", end="", file=sys.stderr)
     return looks
@@ -429,11 +423,8 @@ def _target_here(
         raise PlanError("--memory-total needs --sm-count-total")
     from mpstui import api
 
-    try:
-        with api.open(pipe_dirs) as node:
-            sample, simulated = node.hardware(), node.simulated
-    except api.UnusableNode as error:
-        raise PlanError(str(error)) from None
+    with api.open(pipe_dirs) as node:
+        sample, simulated = node.hardware(), node.simulated
     if sample.error is not None and not sample.devices:
         raise PlanError(f"{sample.error}; without it give the size: --sm-count-total 132 --memory-total 80GiB")
     if alone and len(sample.devices) > 1:

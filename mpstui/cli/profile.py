@@ -9,13 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from mpstui.api import Node
-from mpstui.cli.apply import Unusable, apply_profile, diff_profile, no_answer, opened
-from mpstui.cli.output import NO_DAEMON, complain, meant, print_json, state_text
+from mpstui import api
+from mpstui.cli.apply import apply_profile, diff_profile
+from mpstui.cli.output import NO_DAEMON, meant, no_answer, print_json, state_text
 from mpstui.cli.run import devices_of
 from mpstui.cli.shares import export
 from mpstui.core.text import path_text, plural
-from mpstui.core.trust import NotNamedError
 from mpstui.fields import (
     FLAG,
     INTEGER,
@@ -28,7 +27,7 @@ from mpstui.fields import (
     Thing,
     Type,
 )
-from mpstui.operations.types import ExitStatus
+from mpstui.operations.types import ExitStatus, Unable
 from mpstui.plan import store
 from mpstui.plan.amounts import PlanError
 from mpstui.plan.profile import Profile, ProfileError
@@ -36,22 +35,17 @@ from mpstui.plan.settings import unsaid
 
 
 def profile(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
-    """Carry it out; returns the exit status."""
-    try:
-        if options.profile_action == "list":
-            return _list(options)
-        if options.profile_action == "save":
-            return _save(options, pipe_dirs)
-        found, text = store.read(options.name)
-        if options.profile_action == "show":
-            if options.export is not None:
-                return _export(options, found)
-            print(text, end="" if text.endswith("\n") else "\n")
-            return ExitStatus.DONE
-    except (ProfileError, PlanError) as error:
-        return complain(str(error), ExitStatus.USAGE)
-    except Unusable as error:
-        return complain(str(error), error.status)
+    """Carry it out; returns the exit status. Raises Unable."""
+    if options.profile_action == "list":
+        return _list(options)
+    if options.profile_action == "save":
+        return _save(options, pipe_dirs)
+    found, text = store.read(options.name)
+    if options.profile_action == "show":
+        if options.export is not None:
+            return _export(options, found)
+        print(text, end="" if text.endswith("\n") else "\n")
+        return ExitStatus.DONE
     return (apply_profile if options.profile_action == "apply" else diff_profile)(options, found, pipe_dirs)
 
 
@@ -149,22 +143,19 @@ def _save(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
     old: Profile | None = None
     if options.replace and os.path.lexists(path):
         old, _ = store.read(options.name)
-    with opened(pipe_dirs) as node:
+    with api.open(pipe_dirs) as node:
         return _save_from(node, options, old)
 
 
-def _save_from(node: Node, options: argparse.Namespace, old: Profile | None) -> int:
+def _save_from(node: api.Node, options: argparse.Namespace, old: Profile | None) -> int:
     snapshot = node.snapshot(complete=True)
     # Whose directory is in a profile is named by it: a stranger's is not to get there by itself.
-    try:
-        there = meant(snapshot.daemons, node.named)
-    except NotNamedError as error:
-        raise Unusable(str(error), ExitStatus.REFUSED_BY_SAFETY_RULE) from None
+    there = meant(snapshot.daemons, node.named)
     daemons = [daemon for daemon in there if daemon.answers]
     others = [daemon for daemon in there if daemon not in daemons]
     if not daemons:
         states = "; ".join(map(state_text, others))
-        raise Unusable(states or NO_DAEMON, max(map(no_answer, others), default=ExitStatus.NO_DAEMON))
+        raise Unable(states or NO_DAEMON, max((no_answer(d).status for d in others), default=ExitStatus.NO_DAEMON))
     made = Profile(tuple(node.in_force(daemon, snapshot, old) for daemon in daemons), options.description)
     path = store.write(options.name, made, replace=options.replace)
     notes = [note for daemon, one in zip(daemons, made.daemons, strict=True) for note in unsaid(daemon, one)]

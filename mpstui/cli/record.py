@@ -22,14 +22,11 @@ _UNITS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 
 
 def record(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
-    """Until it is interrupted, or its time is over; the exit status."""
+    """Until it is interrupted, or its time is over; the exit status. Raises Unable."""
     config, _ = load_config()
     refresh = options.refresh or config.refresh
     log_dirs = tuple(getattr(options, "log_dir", None) or ())
-    try:
-        return asyncio.run(_record(options, tuple(pipe_dirs), log_dirs, refresh))
-    except api.UnusableNode as error:
-        return complain(str(error), ExitStatus.USAGE)
+    return asyncio.run(_record(options, tuple(pipe_dirs), log_dirs, refresh))
 
 
 async def _record(

@@ -24,14 +24,11 @@ NOT_EXECUTABLE, NOT_FOUND = 126, 127
 
 
 def run(options: argparse.Namespace) -> int:
-    """Replace this process by the command; returns only where that cannot be."""
+    """Replace this process by the command; returns only where that cannot be. Raises Unable."""
     argv = options.argv[1:] if options.argv[:1] == ["--"] else options.argv
     if not argv:
         return complain("run what? mpstui run --share NAME -- COMMAND", USAGE)
-    try:
-        daemon, share = _find(options.share, options.profile)
-    except ProfileError as error:
-        return complain(str(error), USAGE)
+    daemon, share = _find(options.share, options.profile)
     variables = environment(share, daemon.pipe_dir, devices_of(daemon, share))
     place = variables.get(VARIABLE) or os.environ.get(VARIABLE)
     # Of root's environment root is the author; a profile may be older than the daemon that is there now.

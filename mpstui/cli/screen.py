@@ -92,10 +92,7 @@ def run_screen(options: argparse.Namespace, pipe_dirs: tuple[Path, ...], tour: T
         recording=options.file if replayed else None,
         speed=options.speed if replayed else 1.0,
     ).unentered()
-    try:
-        collector, seen = first_look(lambda: node.live(config.reconcile))
-    except api.UnusableNode as error:
-        return complain(str(error), ExitStatus.USAGE)
+    collector, seen = first_look(lambda: node.live(config.reconcile))
     if options.activity or config.activity:
         collector.watch_activity(60 * config.idle_minutes or None)
     with shown(None if IN_BROWSER else seen) as take_over:

@@ -47,12 +47,9 @@ if TYPE_CHECKING:
 
 
 def print_status(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
-    """``status``; returns the exit status."""
-    try:
-        with api.open(pipe_dirs, log_dirs=getattr(options, "log_dir", None) or ()) as node:
-            snapshot = node.snapshot()
-    except api.UnusableNode as error:
-        return complain(str(error), ExitStatus.USAGE)
+    """``status``; returns the exit status. Raises Unable."""
+    with api.open(pipe_dirs, log_dirs=getattr(options, "log_dir", None) or ()) as node:
+        snapshot = node.snapshot()
     _print(snapshot, options)
     named = bool(pipe_dirs or os.environ.get("CUDA_MPS_PIPE_DIRECTORY"))
     status = exit_status(snapshot, named=named)

@@ -114,21 +114,18 @@ def differences(before: Mapping[Hashable, WatchedThing], now: Mapping[Hashable, 
 
 
 def watch_status(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
-    """Until it is interrupted; returns the exit status."""
+    """Until it is interrupted; returns the exit status. Raises Unable."""
     for name in _ALONE:
         if getattr(options, name, None):
             return complain(f"--watch stands alone: not with --{name.replace('_', '-')}", ExitStatus.USAGE)
-    try:
-        with api.open(pipe_dirs) as node:
-            before: dict[Hashable, WatchedThing] = {}
-            for snapshot in node.watch(whole_within=_FIRST_S):
-                now = things(snapshot)
-                if snapshot.source == "simulated" and not before:
-                    print("SIMULATED — no GPU, no real daemon", flush=True)
-                clock = strftime("%H:%M:%S", localtime(snapshot.time))
-                for line in differences(before, now):
-                    print(f"{clock} {line}", flush=True)
-                before = now
-    except api.UnusableNode as error:
-        return complain(str(error), ExitStatus.USAGE)
+    with api.open(pipe_dirs) as node:
+        before: dict[Hashable, WatchedThing] = {}
+        for snapshot in node.watch(whole_within=_FIRST_S):
+            now = things(snapshot)
+            if snapshot.source == "simulated" and not before:
+                print("SIMULATED — no GPU, no real daemon", flush=True)
+            clock = strftime("%H:%M:%S", localtime(snapshot.time))
+            for line in differences(before, now):
+                print(f"{clock} {line}", flush=True)
+            before = now
     return ExitStatus.DONE

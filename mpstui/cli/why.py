@@ -82,13 +82,11 @@ ERROR: Final[Thing[Explanation]] = Thing(
 
 
 def why(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
-    """Looks and prints; returns the exit status."""
+    """Looks and prints; returns the exit status. Raises Unable."""
     try:
         with api.open(pipe_dirs, log_dirs=getattr(options, "log_dir", None) or ()) as node:
             snapshot = node.snapshot(complete=True)
             found = node.why(options.pid, snapshot)
-    except api.UnusableNode as error:
-        return complain(str(error), ExitStatus.USAGE)
     except api.Unavailable as error:
         return complain(str(error), ExitStatus.NOT_PERMITTED)
     if found is None:

@@ -29,6 +29,14 @@ class ExitStatus(IntEnum):
     REFUSED_BY_SAFETY_RULE = 6
 
 
+class Unable(Exception):
+    """Why something is not done, in one sentence for a person, and the exit status that says so."""
+
+    def __init__(self, why: str, status: ExitStatus = ExitStatus.USAGE) -> None:
+        super().__init__(why)
+        self.status = status
+
+
 SELECTORS: Final = ("job", "pod", "unit", "cgroup", "pid_file")
 """By what several clients can be named at once: what they belong to. The first three are kinds of ``core.where``."""
 

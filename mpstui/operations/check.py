@@ -10,7 +10,7 @@ from mpstui.core.condition import NOT_FOUND, STARTING
 from mpstui.core.model import Client, Daemon, Server, Snapshot
 from mpstui.core.text import UNKNOWN, listed, owner, path_text
 from mpstui.core.trust import ANOTHER_NAMESPACE, NOT_PROVED
-from mpstui.operations.types import ExitStatus, Preview, Request
+from mpstui.operations.types import ExitStatus, Preview, Request, Unable
 
 NOT_IN_V3: Final = (
     "it runs with MPS protocol 3, where limits belong to servers and namespaces and this command does not exist: "
@@ -21,12 +21,8 @@ _IN_V3: Final = frozenset(("terminate_client", "terminate_and_kill", "stop_daemo
 """What a daemon of protocol 3 has under another name."""
 
 
-class Refused(Exception):
-    """Why a request cannot be done as asked, and the exit status that says so."""
-
-    def __init__(self, message: str, status: ExitStatus) -> None:
-        super().__init__(message)
-        self.status = status
+class Refused(Unable):
+    """Why a request cannot be done as asked."""
 
 
 def parse_uid(text: str) -> int:

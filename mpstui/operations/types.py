@@ -11,6 +11,7 @@ from mpstui.core.requests import SELECTORS as SELECTORS
 from mpstui.core.requests import ExitStatus as ExitStatus
 from mpstui.core.requests import Progress as Progress
 from mpstui.core.requests import Request as Request
+from mpstui.core.requests import Unable as Unable
 
 ArgumentKind = Literal[
     "value",

@@ -8,6 +8,7 @@ from decimal import Decimal
 from fractions import Fraction
 
 from mpstui.core.late import pattern
+from mpstui.core.requests import Unable
 from mpstui.core.text import printable, size_hint, typed_size
 
 _NUMBER = pattern(r"[0-9]{1,12}(\.[0-9]{1,6})?")
@@ -15,7 +16,7 @@ _COUNT = pattern(r"[0-9]{1,9}")
 _MEBIBYTE = 1 << 20
 
 
-class PlanError(Exception):
+class PlanError(Unable):
     """Why there is no such plan, in one sentence for a person."""
 
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from mpstui.core.late import dataclass, pattern
 from mpstui.core.model import empty
+from mpstui.core.requests import Unable
 from mpstui.core.text import PRIORITY_NEEDED, printable, unprintable
 from mpstui.core.v3 import FEATURES
 from mpstui.plan.amounts import PlanError, limit_text, size
@@ -31,7 +32,7 @@ _LINES: Final = 4000
 Key = tuple[str | int, ...]
 
 
-class ProfileError(Exception):
+class ProfileError(Unable):
     """What is wrong with a profile, with its line where one is to blame."""
 
 
