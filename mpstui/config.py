@@ -199,18 +199,29 @@ class ScreenMemory:
         path = self._path
         if path is None:
             return
-        import tempfile
-
-        text = json.dumps(self._values)
         with suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            descriptor, temporary = tempfile.mkstemp(prefix=".screen.", dir=path.parent)
-            try:
-                with open(descriptor, "w", encoding="utf-8") as file:
-                    file.write(text)
-                os.replace(temporary, path)
-            except OSError:
-                os.unlink(temporary)
+            put_file(path, json.dumps(self._values))
+
+
+def put_file(path: Path, text: str, mode: int = 0o600, *, sync: bool = False) -> None:
+    """The file is as before or the whole text, never a part; a link is replaced, not followed. ``sync``: also where the
+    machine stops. Raises OSError."""
+    import tempfile
+
+    descriptor, temporary = tempfile.mkstemp(prefix=".mpstui-", suffix=".tmp", dir=path.parent)
+    try:
+        with open(descriptor, "w", encoding="utf-8") as file:
+            os.fchmod(descriptor, mode)
+            file.write(text)
+            if sync:
+                file.flush()
+                os.fsync(descriptor)
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
 
 
 def _kept(path: Path) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from mpstui import api
 from mpstui.cli.arguments import between, whole
 from mpstui.cli.output import complain, unheard
+from mpstui.config import put_file
 from mpstui.core.model import Snapshot
 from mpstui.core.text import UNKNOWN, error_text, path_text, printable
 from mpstui.operations.types import ExitStatus
@@ -236,19 +237,9 @@ def _write(name: str, metrics: Metrics, *, quiet: bool = False) -> int:
         refused = ExitStatus.REFUSED_BY_SAFETY_RULE
         why = f"{path_text(path)} is {other}, which is not replaced: name a file"
         return refused if quiet else complain(why, refused)
-    beside = path.with_name(f".mpstui-{os.getpid()}.tmp")  # not *.prom, which node_exporter would read
     try:
-        with suppress(FileNotFoundError):
-            os.unlink(beside)
-        with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644), "wb") as file:
-            os.fchmod(file.fileno(), _mode(path))
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
+        put_file(path, text.decode(), _mode(path), sync=True)
     except OSError as error:
-        with suppress(OSError):
-            os.unlink(beside)
         status = ExitStatus.NOT_PERMITTED if isinstance(error, PermissionError) else 1
         if quiet:
             return status

@@ -6,12 +6,13 @@ import math
 import os
 import stat
 import tempfile
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from html import escape
 from pathlib import Path
 from typing import Any, Final
 
+from mpstui.config import put_file
 from mpstui.core.text import error_text, four_digits, path_text, plural
 from mpstui.load import utilisation
 from mpstui.load.results import ExperimentResult, Plot, use_plot
@@ -78,32 +79,26 @@ class ReportError(Exception):
 
 def check_report(path: Path) -> None:
     """Whether the page can be written there, to be asked before the first run. Raises ReportError; leaves nothing."""
-    _beside(path, "")
+    with _told(path), tempfile.TemporaryFile(dir=path.parent):
+        pass
 
 
 def write_report(path: Path, outcome: ExperimentResult, about: Mapping[str, Any]) -> None:
     """The file is as before or the whole page, never a part; a link is not followed. Raises ReportError."""
-    _beside(path, page(outcome, about), put=True)
+    with _told(path):
+        put_file(path, page(outcome, about), 0o644, sync=True)
 
 
-def _beside(path: Path, text: str, *, put: bool = False) -> None:
-    """Write it into a new file beside that one, and ``put`` that in its place. Raises ReportError."""
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """Raises ReportError where something else is there, and for what comes of writing it."""
     where = path_text(path)
-    temporary = None
     try:
         if (other := _in_the_way(path)) is not None:
             raise ReportError(
                 f"{where} is {other}, which is not replaced: name a file", ExitStatus.REFUSED_BY_SAFETY_RULE
             )
-        descriptor, temporary = tempfile.mkstemp(prefix=".mpstui-", suffix=".tmp", dir=path.parent)
-        with open(descriptor, "w", encoding="utf-8") as file:
-            os.fchmod(descriptor, 0o644)
-            file.write(text)
-            file.flush()
-            os.fsync(descriptor)
-        if put:
-            os.replace(temporary, path)
-            temporary = None
+        yield
     except (OSError, ValueError) as error:  # ValueError: a name with a NUL
         denied = isinstance(error, PermissionError)
         why = error_text(error) if isinstance(error, OSError) else "that is no name of a file"
@@ -111,10 +106,6 @@ def _beside(path: Path, text: str, *, put: bool = False) -> None:
             f"the report {where} cannot be written: {why}",
             ExitStatus.NOT_PERMITTED if denied else ExitStatus.REFUSED_BY_DAEMON,
         ) from None
-    finally:
-        if temporary is not None:
-            with suppress(OSError):
-                os.unlink(temporary)
 
 
 def _in_the_way(path: Path) -> str | None:

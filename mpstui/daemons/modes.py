@@ -6,14 +6,13 @@ import fcntl
 import json
 import os
 import subprocess
-import tempfile
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from mpstui.config import state_folder
+from mpstui.config import put_file, state_folder
 from mpstui.core.model import Device, ProcessKey
 from mpstui.core.text import error_text, path_text, printable
 from mpstui.observe.discovery import running_daemons
@@ -107,7 +106,7 @@ def keep_modes(found: Mapping[str, str], gone: Collection[str] = ()) -> str | No
             wanted = {**before, **{u: m for u, m in found.items() if m != EXCLUSIVE or u not in before}}
             wanted = {uuid: mode for uuid, mode in wanted.items() if uuid not in gone}
             if wanted != before:
-                _write(path, json.dumps({"boot_id": boot_id(), "modes": wanted}))
+                put_file(path, json.dumps({"boot_id": boot_id(), "modes": wanted}))
     except (OSError, NotTrustedError) as error:
         return f"{path_text(path)}: {error_text(error)}"
     return None
@@ -131,18 +130,6 @@ def _alone(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-def _write(path: Path, text: str) -> None:
-    descriptor, temporary = tempfile.mkstemp(prefix=".compute-modes.", dir=path.parent)
-    try:
-        with open(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(temporary, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(temporary)
-        raise
 
 
 def _kept() -> Path:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import codecs
 import os
 import stat
-import tempfile
 from pathlib import Path
 from typing import Final
 
-from mpstui.config import config_dir
+from mpstui.config import config_dir, put_file
 from mpstui.core.text import path_text, printable
 from mpstui.plan.profile import NAME, Profile, ProfileError, dump, parse
 from mpstui.system.trusted import NotTrustedError, judge_open, judge_way
@@ -88,14 +87,7 @@ def write(name: str, profile: Profile, folder: Path | None = None, *, replace: b
         if os.geteuid() == 0:  # behind sudo it may be the folder of whoever calls it, where root would follow his links
             judge_way(path.parent, {0})
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{name}.", dir=path.parent)
-        try:
-            with open(descriptor, "w", encoding="utf-8") as file:
-                file.write(text)
-            os.replace(temporary, path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+        put_file(path, text)
     except NotTrustedError as error:
         raise ProfileError(f"{where}: is not written: {error}") from None
     except OSError as error:
