@@ -198,6 +198,14 @@ def check_roots_own(directory: Path) -> None:
         raise Unavailable(error_text(error)) from None
 
 
+def modes_to_give_back(daemon: Daemon, snapshot: Snapshot, *, kept: bool = False) -> dict[str, str]:
+    """UUID to compute mode: what the daemon's exclusive devices that no other one has get back when it stops. ``kept``:
+    those alone whose mode before it started was written down."""
+    from mpstui.daemons.modes import to_give_back
+
+    return to_give_back(daemon, snapshot, kept=kept)
+
+
 def named_users() -> dict[int, str]:
     """Users by number, as they have been named in this process so far."""
     from mpstui.system import procfs

@@ -17,9 +17,8 @@ from mpstui import api
 from mpstui.cli.apply import apply_profile
 from mpstui.cli.change import change
 from mpstui.cli.output import NO_DAEMON, agreed, complain, meant, print_json, print_result, tell
-from mpstui.core.model import Daemon, Device, Snapshot
+from mpstui.core.model import DEFAULT_MODE, EXCLUSIVE_PROCESS, Daemon, Device, Snapshot
 from mpstui.core.text import UNKNOWN, path_text
-from mpstui.daemons.modes import DEFAULT, EXCLUSIVE, by_command, modes_before, served_by_others
 from mpstui.daemons.spec import DaemonSpec, Started, Wish, spec_of_profile, specs_of, usual_dir
 from mpstui.daemons.units import unit_text
 from mpstui.fields import (
@@ -40,8 +39,6 @@ from mpstui.plan import store
 from mpstui.plan.amounts import PlanError
 from mpstui.plan.cpus import cpu_list
 from mpstui.plan.profile import DaemonProfile, Profile
-
-_EXCLUSIVE = "Exclusive_Process"
 
 
 def daemon(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
@@ -152,13 +149,13 @@ def _to_be_set(specs: Sequence[DaemonSpec], devices: Sequence[Device]) -> dict[P
     for spec in specs:
         others = {uuid for uuids in found.values() for uuid in uuids}
         mine = [d for d in devices if (not spec.devices or d.uuid in spec.devices) and d.uuid not in others]
-        found[spec.pipe_dir] = {d.uuid: by_command(d.compute_mode) or DEFAULT for d in mine}
+        found[spec.pipe_dir] = {d.uuid: d.settable_mode or DEFAULT_MODE for d in mine}
     return found
 
 
 def _exclusive_agreed(node: api.Node, modes: Mapping[Path, Mapping[str, str]]) -> bool:
     """Ask, with whom it hits, where a mode changes; without a terminal the answer is no."""
-    uuids = [uuid for each in modes.values() for uuid, mode in each.items() if mode != EXCLUSIVE]
+    uuids = [uuid for each in modes.values() for uuid, mode in each.items() if mode != EXCLUSIVE_PROCESS]
     if not uuids:
         return True
     sample, snapshot = node.hardware(), node.snapshot()
@@ -197,7 +194,7 @@ def _compute_modes(specs: Sequence[DaemonSpec], devices: Sequence[Device]) -> li
         f"GPU {device.index}: compute mode {device.compute_mode or 'not known'};"
         f" so that only the MPS server may use it: nvidia-smi -i {device.uuid} -c EXCLUSIVE_PROCESS (not run)"
         for device in devices
-        if device.compute_mode != _EXCLUSIVE and (not wanted or device.uuid in wanted)
+        if not device.exclusive and (not wanted or device.uuid in wanted)
     ]
 
 
@@ -212,7 +209,7 @@ def _stop(options: argparse.Namespace, pipe_dirs: tuple[Path, ...], node: api.No
         raise PlanError(f"there are several daemons; choose with --pipe-dir: {names}")
     status = ExitStatus.DONE
     for one in running:
-        back = _to_give_back(one, snapshot) if options.exclusive else {}
+        back = api.modes_to_give_back(one, snapshot) if options.exclusive else {}
         request = StopDaemon().request(one, options.timeout, force=options.force, exclusive=back)
         shown = node.preview(request, snapshot)
         declined = None
@@ -229,24 +226,9 @@ def _stop(options: argparse.Namespace, pipe_dirs: tuple[Path, ...], node: api.No
     return status
 
 
-def _to_give_back(one: Daemon, snapshot: Snapshot) -> dict[str, str]:
-    """Its exclusive devices that no other daemon has, with the mode that each had before the start; DEFAULT where that
-    was not kept: who made them exclusive did it by hand, or as another user. Of a daemon that is gone it is not known
-    which were its: those of which it was kept."""
-    mine = set(one.ordinals.values()) or {device.uuid for device in snapshot.devices}
-    others = [d for d in snapshot.daemons if d.pid is not None and d.key != one.key]
-    taken = {uuid for d in others for uuid in (set(d.ordinals.values()) or mine)}
-    if snapshot.source == "real":  # what was not named, or is in a container, serves them as well
-        taken |= served_by_others([d for d in snapshot.devices if d.uuid in mine], one.key)
-    before = modes_before()
-    back = [d.uuid for d in snapshot.devices if d.compute_mode == _EXCLUSIVE and d.uuid in mine - taken]
-    return {uuid: before.get(uuid, DEFAULT) for uuid in back if one.runs or before.get(uuid, EXCLUSIVE) != EXCLUSIVE}
-
-
 def _left_exclusive(one: Daemon, snapshot: Snapshot) -> list[str]:
     """What a start has set and this stop leaves, with the command that gives it back."""
-    before = modes_before()
-    left = {u: m for u, m in _to_give_back(one, snapshot).items() if before.get(u, EXCLUSIVE) != EXCLUSIVE}
+    left = api.modes_to_give_back(one, snapshot, kept=True)
     command = f"mpstui daemon stop --exclusive --pipe-dir {shlex.quote(path_text(one.pipe_dir))}"
     return [f"{uuid}: compute mode stays EXCLUSIVE_PROCESS; {command} gives {mode} back" for uuid, mode in left.items()]
 
@@ -266,7 +248,7 @@ def _nothing_runs(options: argparse.Namespace, node: api.Node, snapshot: Snapsho
         done = removed is not None and removed.done
         lines = removed.details if removed is not None else ()
         result = Result(StopDaemon().request(one), ExitStatus.DONE if done else ExitStatus.NO_DAEMON, message, lines)
-        back = _to_give_back(one, snapshot) if options.exclusive and one.health in {"stale", "absent"} else {}
+        back = api.modes_to_give_back(one, snapshot) if options.exclusive and one.health in {"stale", "absent"} else {}
         if back:
             request = StopDaemon().request(one, exclusive=back)
             shown = node.preview(request, snapshot)

@@ -219,10 +219,8 @@ async def carried_out(
     shown = Snapshot(0.0)
     refused_anyway = node.runner.unavailable(RunExperiment(), Snapshot(0.0), Path()) is not None
     if asked.shared is not None and asked.name != "stop" and not yes and not refused_anyway:
-        from mpstui.load.experiment_daemon import most_at_once
-
         try:
-            shown = await ask_beside(most_at_once(asked), node, asked.shared, "leave out --shared")
+            shown = await ask_beside(asked.most_at_once(), node, asked.shared, "leave out --shared")
         except api.Unavailable as refused:
             return told(str(refused), refused.remedy, refused.status)
     result = await node.do(RunExperiment().request(asked), progress, snapshot=shown)

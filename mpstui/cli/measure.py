@@ -43,7 +43,7 @@ def measure(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> Result 
             if clients > target.context_limit:
                 raise PlanError(f"{clients} clients are more than the {target.context_limit} contexts of a device")
             device = next((d for d in sample.devices if d.uuid == target.uuid), None)
-            exclusive = device is not None and device.compute_mode == "Exclusive_Process"
+            exclusive = device is not None and device.exclusive
             shared = node.one_daemon() if options.shared else None
             asked = Experiment(
                 "advice", target.uuid, options.repeats or 3, options.seconds or 1.0, shared,

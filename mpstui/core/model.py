@@ -759,6 +759,12 @@ def no_test_clients(protocol: str | None, static_partitioning: bool | None) -> s
     return None
 
 
+EXCLUSIVE_PROCESS: Final = "EXCLUSIVE_PROCESS"
+DEFAULT_MODE: Final = "DEFAULT"
+COMPUTE_MODES: Final = frozenset((DEFAULT_MODE, EXCLUSIVE_PROCESS, "PROHIBITED"))
+"""Those that can be set, as ``nvidia-smi -c`` is told them; NVML writes Exclusive_Process."""
+
+
 @dataclass(frozen=True, slots=True)
 class Device:
     """One GPU as NVML sees it. Utilisations are percent of the whole device."""
@@ -803,6 +809,17 @@ class Device:
     def called(self) -> str:
         """``GPU 0``; its UUID where NVML gives it no index."""
         return self.uuid if self.index is None else f"GPU {self.index}"
+
+    @property
+    def settable_mode(self) -> str | None:
+        """One of COMPUTE_MODES; None where its mode is not known, or none that can be set."""
+        mode = (self.compute_mode or "").upper()
+        return mode if mode in COMPUTE_MODES else None
+
+    @property
+    def exclusive(self) -> bool:
+        """Whether it lets in one process, the MPS server, and all its clients with it."""
+        return self.settable_mode == EXCLUSIVE_PROCESS
 
     @property
     def contexts_left(self) -> int | None:

@@ -13,15 +13,12 @@ from pathlib import Path
 from typing import Final
 
 from mpstui.config import put_file, state_folder
-from mpstui.core.model import Device, ProcessKey
+from mpstui.core.model import COMPUTE_MODES, DEFAULT_MODE, EXCLUSIVE_PROCESS, Daemon, Device, ProcessKey, Snapshot
 from mpstui.core.text import error_text, path_text, printable
 from mpstui.observe.discovery import running_daemons
 from mpstui.system.procfs import boot_id
 from mpstui.system.trusted import NotTrustedError, judge_directory, open_trusted
 
-EXCLUSIVE: Final = "EXCLUSIVE_PROCESS"
-DEFAULT: Final = "DEFAULT"
-_MODES: Final = frozenset((DEFAULT, EXCLUSIVE, "PROHIBITED"))
 _LIMIT: Final = 1 << 16
 _SECONDS: Final = 60.0
 """A driver without persistence mode loads first."""
@@ -51,12 +48,6 @@ def set_compute_mode(uuid: str, mode: str) -> str | None:
     return None
 
 
-def by_command(mode: str | None) -> str | None:
-    """What ``nvidia-smi -c`` calls a device's mode; None where it is not known, or none that can be set."""
-    name = (mode or "").upper()
-    return name if name in _MODES else None
-
-
 def modes_before() -> Mapping[str, str]:
     """UUID to the mode that a device had before a daemon was started with ``--exclusive`` in this boot.
 
@@ -76,7 +67,7 @@ def modes_before() -> Mapping[str, str]:
 
 def _valid(modes: Mapping[object, object]) -> Iterator[tuple[str, str]]:
     for uuid, mode in modes.items():
-        if isinstance(uuid, str) and isinstance(mode, str) and mode in _MODES:
+        if isinstance(uuid, str) and isinstance(mode, str) and mode in COMPUTE_MODES:
             yield uuid, mode
 
 
@@ -93,6 +84,21 @@ def served_by_others(devices: Sequence[Device], but: ProcessKey | None) -> set[s
     return found
 
 
+def to_give_back(daemon: Daemon, snapshot: Snapshot, *, kept: bool = False) -> dict[str, str]:
+    """Its exclusive devices that no other daemon has, with the mode that each had before the start; DEFAULT where that
+    was not kept: who made them exclusive did it by hand, or as another user. Of a daemon that is gone it is not known
+    which were its: those of which it was kept. ``kept``: those alone of any."""
+    mine = set(daemon.ordinals.values()) or {device.uuid for device in snapshot.devices}
+    others = [d for d in snapshot.daemons if d.pid is not None and d.key != daemon.key]
+    taken = {uuid for d in others for uuid in (set(d.ordinals.values()) or mine)}
+    if snapshot.source == "real":  # what was not named, or is in a container, serves them as well
+        taken |= served_by_others([d for d in snapshot.devices if d.uuid in mine], daemon.key)
+    before = modes_before()
+    back = [d.uuid for d in snapshot.devices if d.exclusive and d.uuid in mine - taken]
+    known = {uuid for uuid, mode in before.items() if mode != EXCLUSIVE_PROCESS}
+    return {uuid: before.get(uuid, DEFAULT_MODE) for uuid in back if uuid in known or (daemon.runs and not kept)}
+
+
 def keep_modes(found: Mapping[str, str], gone: Collection[str] = ()) -> str | None:
     """Remember the modes that devices had before they were set, and forget those of ``gone``; why that could not be
     written, or None. Of one that is exclusive, what is remembered already holds: a daemon that ended by itself gave
@@ -103,7 +109,7 @@ def keep_modes(found: Mapping[str, str], gone: Collection[str] = ()) -> str | No
         judge_directory(path.parent, {0, os.geteuid()})
         with _alone(path.parent):
             before = modes_before()
-            wanted = {**before, **{u: m for u, m in found.items() if m != EXCLUSIVE or u not in before}}
+            wanted = {**before, **{u: m for u, m in found.items() if m != EXCLUSIVE_PROCESS or u not in before}}
             wanted = {uuid: mode for uuid, mode in wanted.items() if uuid not in gone}
             if wanted != before:
                 put_file(path, json.dumps({"boot_id": boot_id(), "modes": wanted}))

@@ -268,7 +268,7 @@ def compute_mode(facts: Facts) -> Iterator[Finding]:
         elif mode == "Prohibited":
             remedy = f"nvidia-smi -i {device.index} -c EXCLUSIVE_PROCESS"
             yield Finding("compute_mode", "error", subject, "its compute mode is Prohibited", remedy)
-        elif mode != "Exclusive_Process":
+        elif not device.exclusive:
             text = f"its compute mode is {mode}: a program that does not find the daemon runs {_SILENT}"
             remedy = f"With one daemon for it: nvidia-smi -i {device.index} -c EXCLUSIVE_PROCESS (holds for all users)"
             yield Finding("compute_mode", "warning", subject, text, remedy)

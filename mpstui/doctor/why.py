@@ -602,7 +602,7 @@ def _of_devices(program: Program, near: Neighbour | None, snapshot: Snapshot) ->
                 "compute_mode", "sure", f"the compute mode of {name} is Prohibited", ("nobody may compute on it",),
                 f"nvidia-smi -i {device.uuid} -c EXCLUSIVE_PROCESS",
             )  # fmt: skip
-        elif device.compute_mode == "Exclusive_Process":
+        elif device.exclusive:
             yield Reason(
                 "exclusive", "possible", f"{name} is in EXCLUSIVE mode, so that nobody gets on it but by MPS",
                 ("compute mode Exclusive_Process: without MPS it gets error 46",),

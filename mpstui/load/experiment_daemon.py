@@ -20,12 +20,11 @@ from mpstui.load.experiments import (
     training,
 )
 from mpstui.load.measure import Lab
-from mpstui.load.overlap import COPY_CLIENTS, SIZES, copies, streams
+from mpstui.load.overlap import copies, streams
 from mpstui.load.private_daemon import PrivateDaemon
-from mpstui.load.results import Experiment, ExperimentResult, Measured
+from mpstui.load.results import GROUPS, Experiment, ExperimentResult, Measured
 from mpstui.load.stopping import stop
 from mpstui.load.supervisor import Supervisor, supervisor_of
-from mpstui.load.types import COMMAND, LoadSpec
 from mpstui.load.utilisation import Meter
 from mpstui.observe.sources import NodeSources
 
@@ -83,21 +82,10 @@ async def _compare(asked: Experiment, lab: Lab) -> ExperimentResult | Measured:
     if asked.name == "command":
         return await command(lab, asked.command, asked.groups or (1, 4))
     if asked.name == "streams":
-        return await streams(lab, asked.groups or SIZES)
+        return await streams(lab, asked.groups or GROUPS["streams"])
     if asked.name == "copies":
-        return await copies(lab, asked.groups or COPY_CLIENTS)
+        return await copies(lab, asked.groups or GROUPS["copies"])
     return await _ALONE[asked.name](lab)
-
-
-def most_at_once(asked: Experiment) -> LoadSpec:
-    """As many clients as it has at the same time on its daemon."""
-    if asked.name == "advice":
-        number = asked.clients if len(asked.loads) == 1 else len(asked.loads)
-    else:
-        usual = {"streams": SIZES, "copies": COPY_CLIENTS, "sweep": (1,), "gpu-util": (1,)}
-        usual |= dict.fromkeys(("interference", "priority"), (2,))
-        number = max(asked.groups or usual.get(asked.name, (4,)))
-    return LoadSpec("nbody" if asked.name == "nbody" else COMMAND, clients=number, device_uuid=asked.device_uuid)
 
 
 _ALONE: Final[Mapping[str, Callable[[Lab], Awaitable[ExperimentResult]]]] = {

@@ -9,20 +9,17 @@ from typing import Any, Final
 from mpstui.core.late import dataclass
 from mpstui.core.text import plural
 from mpstui.load.measure import ExperimentError, Lab, running, windows
-from mpstui.load.results import ExperimentResult, Plot, PlotPoint
+from mpstui.load.results import GROUPS, ExperimentResult, Plot, PlotPoint
 from mpstui.load.spread import Spread
 from mpstui.load.types import COPIED, DEFAULT_STREAM_NAMES, INFO, LoadSpec, WorkerReport
 from mpstui.load.utilisation import apart
 
-SIZES: Final = (1, 4, 16, 32)
-"""Streams of a process, and processes."""
 CONNECTIONS: Final = (1, 8, 32)
 STEPS: Final = 200_000
 """A launch of a few blocks that lasts some tenths of a millisecond: one CPU thread can feed 32 streams with it."""
 ONE: Final = "1 stream"
 COPY_KERNEL: Final = "fma"
 COPY_STREAMS: Final = 4
-COPY_CLIENTS: Final = (4,)
 IN_TURN: Final = "1 process, in turn"
 OVERLAPPED: Final = "1 process, overlapped"
 BY_STEP: Final = "1 process, overlapped, step by step"
@@ -39,7 +36,7 @@ class Taken:
     error: str = ""
 
 
-async def streams(lab: Lab, sizes: Sequence[int] = SIZES) -> ExperimentResult:
+async def streams(lab: Lab, sizes: Sequence[int] = GROUPS["streams"]) -> ExperimentResult:
     """Small kernels in so many streams of one process, and in so many processes without and with MPS."""
     several = [size for size in sorted(set(sizes)) if size > 1]
     if not several:
@@ -91,7 +88,7 @@ def streams_verdict(taken: Mapping[str, Taken], most: int) -> str:
     )
 
 
-async def copies(lab: Lab, clients: Sequence[int] = COPY_CLIENTS) -> ExperimentResult:
+async def copies(lab: Lab, clients: Sequence[int] = GROUPS["copies"]) -> ExperimentResult:
     """A copy to the device, a kernel and a copy back, again and again: in one stream, where each waits for the one
     before it, and in several; by one process and by several, without and with MPS."""
     several = [count for count in sorted(set(clients)) if count > 1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -16,6 +16,10 @@ from mpstui.plan.advice import Advice
 from mpstui.plan.types import PlanTarget
 
 RUNS: Final = "runs/min"
+GROUPS: Final[Mapping[str, tuple[int, ...]]] = {
+    "streams": (1, 4, 16, 32), "copies": (4,), "sweep": (1,), "gpu-util": (1,), "interference": (2,), "priority": (2,),
+}  # fmt: skip
+"""How many clients an experiment has at a time where nothing is said; others up to 4."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,13 @@ class Experiment:
     """Of ``advice``: one, for ``clients`` like ones, or two, for one client each."""
     target: PlanTarget | None = None
     clients: int = 1
+
+    def most_at_once(self) -> LoadSpec:
+        """As many clients as it has at the same time on its daemon."""
+        number = max(self.groups or GROUPS.get(self.name, (4,)))
+        if self.name == "advice":
+            number = self.clients if len(self.loads) == 1 else len(self.loads)
+        return LoadSpec("nbody" if self.name == "nbody" else COMMAND, clients=number, device_uuid=self.device_uuid)
 
 
 class PlotPoint(NamedTuple):

@@ -14,7 +14,7 @@ from mpstui.control.answer import Answer, Outcome
 from mpstui.control.mps import MpsControl
 from mpstui.core.cells import client_line
 from mpstui.core.late import dataclass
-from mpstui.core.model import EMPTY, Client, Daemon, ProcessKey, Snapshot
+from mpstui.core.model import EMPTY, EXCLUSIVE_PROCESS, Client, Daemon, ProcessKey, Snapshot
 from mpstui.core.text import PRIORITIES, UNKNOWN, by_device, format_percentage, format_size, owner, path_text, plural
 from mpstui.core.trust import ANYBODY, is_anothers
 from mpstui.core.v3 import V3Node
@@ -149,7 +149,6 @@ def _limits(percentage: float | None, memory: Mapping[str, int]) -> list[str]:
 
 
 _EXCLUSIVE: Final = "exclusive"
-_TO_EXCLUSIVE: Final = "EXCLUSIVE_PROCESS"
 
 
 def _told_modes(modes: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
@@ -190,7 +189,7 @@ def _given_back(modes: Mapping[str, str]) -> str:
         by_mode.setdefault(mode, []).append(uuid)
     return "; ".join(
         f"stays {mode}, as it was before the start: {', '.join(uuids)}"
-        if mode == _TO_EXCLUSIVE
+        if mode == EXCLUSIVE_PROCESS
         else f"{mode} again, for all users: {', '.join(uuids)}"
         for mode, uuids in by_mode.items()
     )
@@ -297,7 +296,7 @@ class StartDaemon(Operation):
         forgotten: tuple[str, ...] = ()
         if before and (why := await asyncio.to_thread(keep_modes, before)) is not None:
             forgotten = (f"which compute mode was there before is not kept, and a stop gives back DEFAULT: {why}",)
-        wanted = {uuid: _TO_EXCLUSIVE for uuid, mode in before.items() if mode != _TO_EXCLUSIVE}
+        wanted = {uuid: EXCLUSIVE_PROCESS for uuid, mode in before.items() if mode != EXCLUSIVE_PROCESS}
         changed, trouble = await _set_modes(work, wanted)
         if trouble is not None:
             text = f"no daemon was started: the compute mode of {trouble}"
@@ -322,7 +321,7 @@ class StartDaemon(Operation):
             return tuple(f"{uuid}: {text}" for uuid in changed)
         back, trouble = await _set_modes(work, {uuid: before[uuid] for uuid in changed})
         # What was not set at all is not remembered either: who makes it exclusive by hand later meant that.
-        as_before = {u for u, mode in before.items() if mode != _TO_EXCLUSIVE and (u in back or u not in changed)}
+        as_before = {u for u, mode in before.items() if mode != EXCLUSIVE_PROCESS and (u in back or u not in changed)}
         await asyncio.to_thread(keep_modes, {}, as_before)
         return (*_said(back), *([f"the compute mode of {trouble}"] if trouble else []))
 
@@ -414,8 +413,8 @@ class StopDaemon(Operation):
             result = await self._end(work)
         if not result.done or not (given_back := _modes(work.request)):
             return result
-        changed, trouble = await _set_modes(work, {u: m for u, m in given_back.items() if m != _TO_EXCLUSIVE})
-        stay = {uuid: mode for uuid, mode in given_back.items() if mode == _TO_EXCLUSIVE}
+        changed, trouble = await _set_modes(work, {u: m for u, m in given_back.items() if m != EXCLUSIVE_PROCESS})
+        stay = {uuid: mode for uuid, mode in given_back.items() if mode == EXCLUSIVE_PROCESS}
         await asyncio.to_thread(keep_modes, {}, {*changed, *stay})
         details = (*result.details, *_said(changed), *(f"{said}, as before" for said in _said(stay)))
         if trouble is None:

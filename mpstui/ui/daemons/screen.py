@@ -28,7 +28,6 @@ from mpstui.ui.plan.contract import PlanBackend
 from mpstui.ui.screens import ListScreen
 from mpstui.ui.typeahead import opens
 
-EXCLUSIVE: Final = "Exclusive_Process"
 _TOLD: Final = (
     "health",
     "remedy",
@@ -74,7 +73,7 @@ def about(daemon: Daemon | None, snapshot: Snapshot, width: int) -> list[Para]:
         ]
     for device in devices_of(daemon, snapshot) if daemon is not None else snapshot.devices:
         index = "?" if device.index is None else str(device.index)
-        mode, good = DEVICE["compute_mode"].text(device, view), device.compute_mode == EXCLUSIVE
+        mode, good = DEVICE["compute_mode"].text(device, view), device.exclusive
         name = f"{(device.name or '').removeprefix('NVIDIA ')}  {device.uuid}"
         said.append(Para(f"compute mode {mode}  {name}", "good" if good else "warn", label=f"GPU {index}"))
         if not good:
@@ -239,7 +238,7 @@ class DaemonScreen(ListScreen):
 
     def _command(self) -> str | None:
         """The commands that set the compute mode, for the admin to run."""
-        lines = [f"nvidia-smi -i {d.uuid} -c EXCLUSIVE_PROCESS" for d in self.devices if d.compute_mode != EXCLUSIVE]
+        lines = [f"nvidia-smi -i {d.uuid} -c EXCLUSIVE_PROCESS" for d in self.devices if not d.exclusive]
         return "\n".join(lines) or None
 
     def action_copy(self) -> None:
