@@ -175,49 +175,65 @@ SECRETLY = (
 )
 
 
-@pytest.mark.parametrize("when", ["before they are held", "before it connects"])
-@pytest.mark.parametrize(
-    "exchange",
-    ["os.symlink(f'{other}/{n}', f'{pipe}/{n}')", "os.rename(f'{other}/{n}', f'{pipe}/{n}')"],
-    ids=["a link", "another daemon's own"],
-)
-async def test_a_command_goes_to_the_socket_that_was_looked_at(
-    stranger: Stranger, roots: Stranger, exchange: str, when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Root's daemon has made its directory itself, open to everybody: whoever puts another one's socket there, in the
-    moment between the look and the connection, leads no command to that one."""
-    pipe_dir, other = roots.home / "p", roots.home / "other"
-    lying_daemon(roots, pipe_dir, clients=[], mode=0o777)
-    lying_daemon(roots, other, clients=[], mode=0o777)
-    exchanged = []
+class Exchange:
+    """A daemon of root's that has made its directory itself, open to everybody, and a stranger who once puts the
+    sockets of another one there: when it is looked at, or whenever ``attack`` is called."""
 
-    def attack() -> None:
-        if not exchanged:
-            exchanged.append(stranger.python(SECRETLY + exchange, pipe_dir, other))
+    def __init__(self, stranger: Stranger, roots: Stranger, exchange: str, when: str) -> None:
+        self.pipe_dir, self.other = roots.home / "p", roots.home / "other"
+        self.done = False
+        self._stranger, self._how, self._early = stranger, SECRETLY + exchange, when == "before it is held"
+        for place in (self.pipe_dir, self.other):
+            lying_daemon(roots, place, clients=[], mode=0o777)
 
-    def looked_at(path: Path) -> Speaker:
+    def attack(self) -> None:
+        if not self.done:
+            self._stranger.python(self._how, self.pipe_dir, self.other)
+            self.done = True
+
+    def looked_at(self, path: Path) -> Speaker:
         found = find_speaker(path)
-        if when == "before they are held":
-            attack()
+        if self._early:
+            self.attack()
         return found
 
+
+@pytest.fixture(params=["before it is held", "before it connects"])
+def when(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(
+    params=["os.symlink(f'{other}/{n}', f'{pipe}/{n}')", "os.rename(f'{other}/{n}', f'{pipe}/{n}')"],
+    ids=["a link", "another daemon's own"],
+)
+def exchange(stranger: Stranger, roots: Stranger, when: str, request: pytest.FixtureRequest) -> Exchange:
+    return Exchange(stranger, roots, request.param, when)
+
+
+async def test_a_command_goes_to_the_socket_that_was_looked_at(
+    exchange: Exchange, when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever puts another daemon's socket there, in the moment between the look and the connection, leads no command
+    to that one."""
+    pipe_dir, other = exchange.pipe_dir, exchange.other
     run = channel.exchange
 
     async def late(*args: Any, **more: Any) -> RawReply:
-        attack()
+        exchange.attack()
         return await run(*args, **more)
 
     monkeypatch.setattr(channel, "exchange", late)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    control = MpsControl(ControlChannel(pipe_dir, (str(BINARY),), speaker=looked_at))
+    control = MpsControl(ControlChannel(pipe_dir, (str(BINARY),), speaker=exchange.looked_at))
     answer = await control.start_server(0)
-    assert exchanged
+    assert exchange.done
     there, elsewhere = (
         [line for place in places if place.exists() for line in place.read_text().splitlines()]
         for places in ([pipe_dir / "heard"], [other / "heard"])
     )
     assert not [line for line in elsewhere if line.startswith("start_server")]
-    if when == "before they are held":
+    if when == "before it is held":
         assert answer.outcome is Outcome.NOT_PERMITTED
         assert "were exchanged just now" in answer.message
         assert there == []
@@ -299,38 +315,18 @@ print(json.dumps({"type": "end"}), flush=True)
 """
 
 
-@pytest.mark.parametrize("when", ["before it is held", "before it connects"])
-@pytest.mark.parametrize(
-    "exchange",
-    ["os.symlink(f'{other}/{n}', f'{pipe}/{n}')", "os.rename(f'{other}/{n}', f'{pipe}/{n}')"],
-    ids=["a link", "another daemon's own"],
-)
 async def test_a_client_of_a_load_comes_to_the_socket_that_was_looked_at(
-    stranger: Stranger, roots: Stranger, exchange: str, when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    exchange: Exchange, when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """CUDA takes a path alone, and who exchanges what is behind it had a client of root's, with its contexts."""
-    pipe_dir, other = roots.home / "p", roots.home / "other"
-    lying_daemon(roots, pipe_dir, clients=[], mode=0o777)
-    lying_daemon(roots, other, clients=[], mode=0o777)
-    exchanged = []
-
-    def attack() -> None:
-        if not exchanged:
-            exchanged.append(stranger.python(SECRETLY + exchange, pipe_dir, other))
-
-    def looked_at(path: Path) -> Speaker:
-        found = find_speaker(path)
-        if when == "before it is held":
-            attack()
-        return found
-
+    pipe_dir, other = exchange.pipe_dir, exchange.other
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    supervisor = Supervisor(worker_command=(sys.executable, "-c", CLIENT), speaker=looked_at)
-    supervisor.why_not = attack
+    supervisor = Supervisor(worker_command=(sys.executable, "-c", CLIENT), speaker=exchange.looked_at)
+    supervisor.why_not = exchange.attack
     await supervisor.start(LoadSpec("fma", pipe_dir=pipe_dir))
     await supervisor.wait_settled([1])
     await supervisor.stop()
-    assert exchanged
+    assert exchange.done
     there, elsewhere = ((each / "heard").exists() for each in (pipe_dir, other))
     assert not elsewhere
     if when == "before it is held":
