@@ -171,9 +171,9 @@ class Proposal:
         if self.device is None and self.tenants:
             found.append("On which GPU a client was is not told: all are taken to be on the one that is divided.")
         if self.elsewhere:
-            found.append(f"{_clients(self.elsewhere)} on other GPUs, or on one that is not told, left out.")
+            found.append(f"{plural(self.elsewhere, 'client')} on other GPUs, or on one that is not told, left out.")
         if self.several:
-            found.append(f"{_clients(self.several)} worked on several GPUs: launches are those on all of them.")
+            found.append(f"{plural(self.several, 'client')} worked on several GPUs: launches are those on all of them.")
         if never := [tenant.what for tenant in self.tenants if not tenant.looks]:
             found.append(f"Never counted, and so left without a share: {_some(never)}.")
         if missed := [
@@ -453,10 +453,6 @@ def _named(tenants: Iterable[Tenant]) -> tuple[Tenant, ...]:
         taken.add(name)
         found.append(replace(tenant, name=name))
     return tuple(found)
-
-
-def _clients(number: int) -> str:
-    return "1 client" if number == 1 else f"{number} clients"
 
 
 def _some(texts: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ from typing import ClassVar, Final, NamedTuple
 from textual.binding import Binding, BindingType
 
 from mpstui.core.model import Daemon, Snapshot
-from mpstui.core.text import UNKNOWN, plural
+from mpstui.core.text import UNKNOWN, nouns, plural
 from mpstui.core.v3 import DEFAULT, Namespace, V3Client, V3Node, V3Partition, V3Server
 from mpstui.fields import V3_PARTITION, V3_SERVER, View
 from mpstui.operations.registry import operation
@@ -130,7 +130,7 @@ class LevelsPanel(Panel[Level]):
         if row.part is not None:
             part = row.part
             chunks, sms = (V3_PARTITION[name].text(part, View()) for name in ("chunks", "sm_count"))
-            size = f"{chunks} {'chunk' if part.chunks == 1 else 'chunks'}, {sms} SM"
+            size = f"{chunks} {nouns(part.chunks or 0, 'chunk')}, {sms} SM"
             return [
                 (
                     (f"   {fit(part.name or '', 20)}", "accent"),
