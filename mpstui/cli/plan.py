@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from mpstui.cli.output import complain
+from mpstui.cli.output import complain, print_json
 from mpstui.cli.shares import choose_device, export, plan_of
 from mpstui.core.activity import rate_text
 from mpstui.core.model import Source
@@ -146,7 +146,7 @@ def _made_from_activity(
 def _nothing(options: argparse.Namespace, proposal: Proposal, more: str = "") -> int:
     """Says that no share is proposed, and what that is based on; returns the exit status."""
     if options.json:
-        print(json.dumps(as_json(PROPOSAL, proposal, View()), ensure_ascii=False))
+        print_json(PROPOSAL, proposal)
     elif options.export is None:
         _print_basis(proposal)
     return complain(f"no share is proposed: {proposal.too_little}{more}", ExitStatus.REFUSED_BY_DAEMON)

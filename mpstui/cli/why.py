@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from mpstui import api
-from mpstui.cli.output import complain, output
+from mpstui.cli.output import complain, output, print_json
 from mpstui.core.text import printable
 from mpstui.doctor.why import Certainty, Diagnosis, Reason
-from mpstui.fields import FLAG, INTEGER, OBJECTS, PATH, SCHEMA, TEXT, TEXTS, Field, Thing, Type, View, as_json, enum
+from mpstui.fields import FLAG, INTEGER, OBJECTS, PATH, SCHEMA, TEXT, TEXTS, Field, Thing, Type, View, enum
 from mpstui.load.errors import Explanation, explanation, explanations
 from mpstui.operations.types import ExitStatus
 
@@ -92,7 +91,7 @@ def why(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
     if found is None:
         return complain(f"there is no process {options.pid} here", ExitStatus.USAGE)
     if options.json:
-        print(json.dumps(as_json(WHY, found, View.of(snapshot)), ensure_ascii=False))
+        print_json(WHY, found, View.of(snapshot))
     else:
         _print(found, output())
     unread = not found.is_client and found.program.environment is None
@@ -132,8 +131,7 @@ def explain(options: argparse.Namespace) -> int:
         text = f"no error “{printable(options.code, 60)}” of CUDA is known here; there are: {known}"
         return complain(text, ExitStatus.USAGE)
     if options.json:
-        told: dict[str, Any] = as_json(ERROR, found, View())
-        print(json.dumps(told, ensure_ascii=False))
+        print_json(ERROR, found)
         return ExitStatus.DONE
     print(f"{found.code} {' · '.join(found.names)}".rstrip())
     print(f"{found.text[0].upper()}{found.text[1:]}.")
