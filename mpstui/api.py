@@ -251,8 +251,7 @@ class Unavailable(Unable):
     that says so."""
 
     def __init__(self, text: str, remedy: str = "", status: ExitStatus = ExitStatus.NO_DAEMON) -> None:
-        super().__init__(text, status)
-        self.remedy = remedy
+        super().__init__(text, status, remedy)
 
 
 class Collector(Protocol):

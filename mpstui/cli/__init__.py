@@ -138,7 +138,7 @@ def _run(arguments: Sequence[str]) -> int:
     try:
         return _command(parse(arguments))
     except Unable as why:
-        return complain(str(why), why.status)
+        return complain(str(why), why.status, why.remedy)
 
 
 def _command(options: argparse.Namespace) -> int:

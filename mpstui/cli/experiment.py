@@ -20,13 +20,12 @@ from mpstui.cli.load import (
     FILE_WIDTH,
     ask_beside,
     cannot_write,
-    complain,
     find_device,
     print_rows,
     print_uses,
 )
 from mpstui.cli.loadoptions import numbers, words
-from mpstui.cli.output import output
+from mpstui.cli.output import complain, output
 from mpstui.cli.report import MIDDLE, OF_DEVICE, ReportError, check_report, conditions, write_report
 from mpstui.core.model import Device, Snapshot
 from mpstui.core.text import printable
@@ -156,17 +155,15 @@ def _check(options: argparse.Namespace) -> None:
 
 
 async def run(options: argparse.Namespace, node: api.AsyncNode) -> int:
-    """Run the experiment; returns the exit status."""
+    """Run the experiment; returns the exit status. Raises Unable."""
     try:
         _check(options)
         device = await find_device(options.device, node)
         sample = await node.hardware()
         # Looked for only where it may be: what is refused anyway is said before.
         shared = await node.one_daemon() if options.shared and options.name != "stop" else None
-    except api.Unavailable as refused:
-        return told(str(refused), refused.remedy, refused.status)
     except ReportError as error:
-        return told(str(error), "nothing was measured", error.status)
+        return complain(str(error), error.status, "nothing was measured")
     asked = Experiment(
         options.name,
         device.uuid if device else None,
@@ -207,7 +204,7 @@ def _tell(options: argparse.Namespace, outcome: ExperimentResult, about: dict[st
     except OSError as error:
         return cannot_write(error)
     if failed is not None:
-        return told(str(failed), "the result is printed above", failed.status)
+        return complain(str(failed), failed.status, "the result is printed above")
     return ExitStatus.DONE
 
 
@@ -219,15 +216,14 @@ async def carried_out(
     shown = Snapshot(0.0)
     refused_anyway = node.runner.unavailable(RunExperiment(), Snapshot(0.0), Path()) is not None
     if asked.shared is not None and asked.name != "stop" and not yes and not refused_anyway:
-        try:
-            shown = await ask_beside(asked.most_at_once(), node, asked.shared, "leave out --shared")
-        except api.Unavailable as refused:
-            return told(str(refused), refused.remedy, refused.status)
+        shown = await ask_beside(asked.most_at_once(), node, asked.shared, "leave out --shared")
     result = await node.do(RunExperiment().request(asked), progress, snapshot=shown)
     if isinstance(result.outcome, ExperimentResult | Measured):
         return result.outcome
     more = remedy if result.status is ExitStatus.REFUSED_BY_DAEMON else ""
-    return told(result.message, "; ".join(filter(None, (result.remedy, more))), result.status)
+    clear()
+    complain(result.message, result.status, "; ".join(filter(None, (result.remedy, more))))
+    return result.status
 
 
 def describe(sample: api.NvmlSample, device: Device | None, simulated: bool) -> dict[str, Any]:
@@ -328,9 +324,3 @@ def clear() -> None:
     """Take the last word of the progress off the terminal."""
     if sys.stderr.isatty():
         print("\r\x1b[K", end="", file=sys.stderr, flush=True)
-
-
-def told(text: str, remedy: str, status: ExitStatus) -> ExitStatus:
-    """As ``complain``, after the progress."""
-    clear()
-    return complain(text, remedy, status)

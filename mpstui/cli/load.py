@@ -19,7 +19,7 @@ from rich.table import Column, Table
 from rich.text import Text as RichText
 
 from mpstui import api
-from mpstui.cli.output import output
+from mpstui.cli.output import complain, output
 from mpstui.core.model import Device, Snapshot, device_named
 from mpstui.core.text import error_text, format_size, plural, printable
 from mpstui.fields import (
@@ -49,7 +49,7 @@ from mpstui.load.requests import WINDOW
 from mpstui.load.spread import Spread
 from mpstui.load.types import COMMAND, INFO, KERNELS, REQUESTED, LoadSpec, WorkerError, WorkerReport, WorkerState
 from mpstui.load.utilisation import METERS, Meter, Use
-from mpstui.operations.load import NotStarted, OperatedLoad, StartLoad, beside, doubts, harm
+from mpstui.operations.load import OperatedLoad, StartLoad, beside, doubts, harm
 from mpstui.operations.types import ExitStatus
 
 DEFAULT_SECONDS = 10.0
@@ -62,7 +62,7 @@ PARTS: Final = 4
 
 
 async def run(options: argparse.Namespace, node: api.AsyncNode) -> int:
-    """Run the load to its end; returns the exit status."""
+    """Run the load to its end; returns the exit status. Raises Unable."""
     try:
         check(options)
         if (why := node.runner.unavailable(StartLoad(), Snapshot(0.0), Path())) is not None:  # before anybody is asked
@@ -75,32 +75,20 @@ async def run(options: argparse.Namespace, node: api.AsyncNode) -> int:
                 asked = await ask_beside(spec, node, Path(pipe_dir or ""))
             meter = node.meter(device.uuid if device else None)
             return await _run(options, spec, node.supervisor(pipe_dir, asked), meter)
-    except NotStarted as refused:
-        return complain(str(refused), "", refused.status)
-    except api.Unavailable as refused:
-        return complain(str(refused), refused.remedy, refused.status)
     except BrokenPipeError:
         raise
     except OSError as error:
         return cannot_write(error)
 
 
-def complain(text: str, remedy: str, status: ExitStatus) -> ExitStatus:
-    """What is the matter and what to do, on stderr; hands the exit status through."""
-    print(f"mpstui: {text}", file=sys.stderr)
-    if remedy:
-        print(f"  → {remedy}", file=sys.stderr)
-    return status
-
-
-def cannot_write(error: OSError) -> ExitStatus:
+def cannot_write(error: OSError) -> int:
     """For a full disk behind standard output: what is still in its buffer is let go, or it would fail again at exit."""
     with contextlib.suppress(OSError, ValueError):
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, sys.stdout.fileno())
         os.close(null)
-    remedy = "free some space; the load was ended"
-    return complain(f"the result cannot be written: {error_text(error)}", remedy, ExitStatus.REFUSED_BY_DAEMON)
+    text, remedy = f"the result cannot be written: {error_text(error)}", "free some space; the load was ended"
+    return complain(text, ExitStatus.REFUSED_BY_DAEMON, remedy)
 
 
 def check(options: argparse.Namespace) -> None:
@@ -303,7 +291,7 @@ async def _run(options: argparse.Namespace, spec: LoadSpec, supervisor: Operated
         raise stopped
     failed = [report for report in reports if report.state == "failed"]
     for error in dict.fromkeys(report.error for report in failed if report.error):
-        complain(error.text, remedy_of(error, private=spec.private), ExitStatus.REFUSED_BY_DAEMON)
+        complain(error.text, ExitStatus.REFUSED_BY_DAEMON, remedy_of(error, private=spec.private))
     return ExitStatus.REFUSED_BY_DAEMON if failed else ExitStatus.DONE
 
 

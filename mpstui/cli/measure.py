@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mpstui import api
-from mpstui.cli.experiment import carried_out, clear, describe, told
+from mpstui.cli.experiment import carried_out, clear, describe
 from mpstui.cli.loadoptions import words
 from mpstui.cli.shares import choose_device, plan_of
 from mpstui.core.text import format_change, format_percentage, four_digits, printable
@@ -32,27 +32,24 @@ Result = tuple[Plan, bool, dict[str, Any]]
 def measure(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> Result | int:
     """Measure, print the curves unless JSON or an export is asked for, and plan with the shares that are advised.
 
-    An exit status where it came to nothing, which has been said then. Raises PlanError for options that do not fit.
+    An exit status where it came to nothing, which has been said then. Raises Unable.
     """
     loads = _loads(options)
     clients = _clients(options, loads)
-    try:
-        with api.open(pipe_dirs, read_only=getattr(options, "read_only", False)) as node:
-            sample, simulated = node.hardware(), node.simulated
-            target = _target(options, sample)
-            if clients > target.context_limit:
-                raise PlanError(f"{clients} clients are more than the {target.context_limit} contexts of a device")
-            device = next((d for d in sample.devices if d.uuid == target.uuid), None)
-            exclusive = device is not None and device.exclusive
-            shared = node.one_daemon() if options.shared else None
-            asked = Experiment(
-                "advice", target.uuid, options.repeats or 3, options.seconds or 1.0, shared,
-                loads=tuple(loads), target=target, clients=clients,
-            )  # fmt: skip
-            hint = EXCLUSIVE if exclusive and not options.shared else ""
-            measured = node.wait_for(carried_out(node.asynchronous, asked, hint, yes=options.yes))
-    except api.Unavailable as refused:
-        return told(str(refused), refused.remedy, refused.status)
+    with api.open(pipe_dirs, read_only=getattr(options, "read_only", False)) as node:
+        sample, simulated = node.hardware(), node.simulated
+        target = _target(options, sample)
+        if clients > target.context_limit:
+            raise PlanError(f"{clients} clients are more than the {target.context_limit} contexts of a device")
+        device = next((d for d in sample.devices if d.uuid == target.uuid), None)
+        exclusive = device is not None and device.exclusive
+        shared = node.one_daemon() if options.shared else None
+        asked = Experiment(
+            "advice", target.uuid, options.repeats or 3, options.seconds or 1.0, shared,
+            loads=tuple(loads), target=target, clients=clients,
+        )  # fmt: skip
+        hint = EXCLUSIVE if exclusive and not options.shared else ""
+        measured = node.wait_for(carried_out(node.asynchronous, asked, hint, yes=options.yes))
     if not isinstance(measured, Measured):
         return measured if isinstance(measured, ExitStatus) else ExitStatus.REFUSED_BY_DAEMON
     clear()

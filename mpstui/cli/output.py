@@ -107,8 +107,10 @@ def print_result(result: Result) -> None:
         print(f"  → {result.remedy}", file=stream)
 
 
-def complain(text: str, status: int) -> int:
-    """One line on stderr; hands the exit status through."""
+def complain(text: str, status: int, remedy: str = "") -> int:
+    """What is the matter, and what to do, on stderr; hands the exit status through."""
     complaints.append(printable(text, 2000))
     print(f"mpstui: {printable(text, 2000)}", file=sys.stderr)
+    if remedy:
+        print(f"  → {printable(remedy, 2000)}", file=sys.stderr)
     return status

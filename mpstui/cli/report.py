@@ -16,7 +16,7 @@ from mpstui.config import put_file
 from mpstui.core.text import error_text, four_digits, path_text, plural
 from mpstui.load import utilisation
 from mpstui.load.results import ExperimentResult, Plot, use_plot
-from mpstui.operations.types import ExitStatus
+from mpstui.operations.types import ExitStatus, Unable
 
 MIDDLE: Final = "median (smallest–largest) of the repeats"
 OF_DEVICE: Final = "on the device: of each repeat the median reading, without those of its first second"
@@ -69,12 +69,8 @@ def conditions(about: Mapping[str, Any]) -> list[str]:
     return facts
 
 
-class ReportError(Exception):
-    """The page cannot be written there; the message says why."""
-
-    def __init__(self, text: str, status: ExitStatus) -> None:
-        super().__init__(text)
-        self.status = status
+class ReportError(Unable):
+    """Why the page cannot be written there."""
 
 
 def check_report(path: Path) -> None:

@@ -30,11 +30,12 @@ class ExitStatus(IntEnum):
 
 
 class Unable(Exception):
-    """Why something is not done, in one sentence for a person, and the exit status that says so."""
+    """Why something is not done, in one sentence for a person, the exit status that says so, and what to do."""
 
-    def __init__(self, why: str, status: ExitStatus = ExitStatus.USAGE) -> None:
+    def __init__(self, why: str, status: ExitStatus = ExitStatus.USAGE, remedy: str = "") -> None:
         super().__init__(why)
         self.status = status
+        self.remedy = remedy
 
 
 SELECTORS: Final = ("job", "pod", "unit", "cgroup", "pid_file")

@@ -11,7 +11,7 @@ from mpstui.core.model import CONTEXT_LIMIT, Client, Daemon, Device, ProcessKey,
 from mpstui.core.text import UNKNOWN, owner, path_text, plural, printable
 from mpstui.load.footprint import Takes, whose
 from mpstui.operations.operation import Executes, Operation, Work
-from mpstui.operations.types import ExitStatus, Preview, Request, Result, Verb
+from mpstui.operations.types import ExitStatus, Preview, Request, Result, Unable, Verb
 
 # Imported by what runs a load: the table of operations costs every command as little as it can.
 if TYPE_CHECKING:
@@ -268,12 +268,8 @@ class RunExperiment(_Load):
         return Result(work.request, ExitStatus.DONE, f"the experiment {asked.name} was done", outcome=outcome)
 
 
-class NotStarted(Exception):
-    """Why no load was started, and the exit status that says so."""
-
-    def __init__(self, result: Result) -> None:
-        super().__init__(result.message)
-        self.status = result.status
+class NotStarted(Unable):
+    """Why no load was started."""
 
 
 class Workers(Protocol):
@@ -338,7 +334,7 @@ class OperatedLoad:
 
         result = await self._runner.execute(StartLoad().request(Start(spec, begin)), self._asked)
         if not isinstance(result.outcome, tuple):
-            raise NotStarted(result)
+            raise NotStarted(result.message, result.status)
         self.trouble = "; ".join(result.details)
         return result.outcome
 
@@ -347,7 +343,7 @@ class OperatedLoad:
         again = Again(worker, lambda: self._supervisor.restart(worker, percentage, pool))
         result = await self._runner.execute(RestartLoad().request(self._pipe_dir, again), self._asked)
         if not result.done:
-            raise NotStarted(result)
+            raise NotStarted(result.message, result.status)
 
     async def stop(self, workers: Iterable[int] | None = None) -> None:
         """What mpstui has started it also ends, whatever comes of the audit lines; nothing where nothing lives."""

@@ -154,6 +154,7 @@ def test_a_load_is_started_and_ended_as_every_change_is_made(node: SimNode, mpst
     assert refused.status == 6
     assert "mpstui runs read-only" in refused.err
     assert actions(tmp_path) == [("command line", 6)]
+    assert "mpstui runs read-only" in (tmp_path / "audit.jsonl").read_text()
     (tmp_path / "audit.jsonl").unlink()
     assert mpstui(*words).status == 0
     assert actions(tmp_path)[:2] == [("start_load", None), ("start_load", 0)]
