@@ -202,6 +202,10 @@ class Panel(LineWidget, Generic[Row], can_focus=True):
         """The index of the first row that is shown."""
         return self._top
 
+    def begin_at(self, key: Hashable) -> None:
+        """The row that the cursor is on when there are rows."""
+        self._cursor = key
+
     def set_rows(self, rows: Sequence[Row], lines_per_row: int = 1, context: object = None) -> None:
         """Show these rows. The cursor stays on its row; if that is gone, it goes to the nearest one.
 

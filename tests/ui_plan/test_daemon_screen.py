@@ -57,6 +57,15 @@ async def test_d_shows_what_runs_with_its_directories_and_compute_mode() -> None
         assert app.collector.refreshes == [None]
 
 
+async def test_d_begins_at_the_daemon_that_was_in_front_and_x_stops_that_one() -> None:
+    app = make_app(rich(), daemons=FakeDaemons())
+    async with app.run_test(size=SMALL) as pilot:
+        await press(pilot, "]", "d")
+        assert app.screen.daemon.pipe_dir == OTHER_PIPE
+        await press(pilot, "x")
+        assert isinstance(app.screen, StopDialog) and str(OTHER_PIPE) in text_of(app)
+
+
 async def test_a_daemon_is_started_as_the_fields_say() -> None:
     daemons = FakeDaemons()
     app = make_app(small(), daemons=daemons)

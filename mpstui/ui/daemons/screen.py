@@ -155,8 +155,7 @@ class DaemonScreen(ListScreen):
         self._backend = backend
         self._plans = plans
         self.log_box = LogBox(id="log")
-        places = [daemon.pipe_dir for daemon in snapshot.daemons] if snapshot else []
-        self._begin = places.index(pipe_dir) if pipe_dir in places else 0
+        self.panel.begin_at(pipe_dir)
 
     def make_list(self) -> DaemonsPanel:
         return DaemonsPanel(id="list")
@@ -164,10 +163,6 @@ class DaemonScreen(ListScreen):
     def parts(self) -> ComposeResult:
         yield from super().parts()
         yield self.log_box
-
-    def on_mount(self) -> None:
-        super().on_mount()
-        self.panel.move_to(self._begin)
 
     @property
     def daemon(self) -> Daemon | None:
