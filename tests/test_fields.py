@@ -347,12 +347,23 @@ def test_a_filter_by_a_fields_name_finds_its_text() -> None:
     )
     for text in (
         "outdated_limits:yes",
+        "old:yes",
         "container:embed",
         "!outdated_limits:no",
         f"server_pid:{kept.server_pid} embed",
     ):
         assert ClientFilter(text).matches(kept, view)
         assert not ClientFilter(text).matches(other, view)
+
+
+def test_exactly_one_gpu_is_also_that_of_a_client_on_several() -> None:
+    """Seen: gpu=1 left out the client that held the second most there."""
+    view = View(indices={"GPU-a": 0, "GPU-b": 1, "GPU-c": 11})
+    both = client(0, gpu_memory={"GPU-a": 1, "GPU-b": 1}, contexts=())
+    other = client(1, gpu_memory={"GPU-c": 1}, contexts=())
+    for text in ("gpu=1", "gpu=0", "gpu=0,1", "gpu!=11"):
+        assert ClientFilter(text).matches(both, view), text
+        assert not ClientFilter(text).matches(other, view), text
 
 
 async def test_rows_that_have_gone_are_not_remembered() -> None:

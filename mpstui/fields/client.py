@@ -181,8 +181,16 @@ def _state_hit(client: Client, view: View, text: str) -> bool:
 
 
 def _gpus_cell(client: Client, view: View, cells: int) -> Line:
-    text = gpus_text(client, view.indices)
-    return ((text if len(text) < cells else text.replace("GPU-", "")[: cells - 1], "plain"),)
+    """All of them; ``0-7`` where there is no room for that, and a sign where it says less than all."""
+    text, room = gpus_text(client, view.indices), cells - 1
+    if len(text) > room and "," in text:
+        from mpstui.plan.cpus import cpu_text
+
+        numbers = [view.indices.get(uuid) for uuid in client.device_uuids]
+        known = [number for number in numbers if number is not None]
+        text = cpu_text(known) if len(known) == len(numbers) else text.replace("GPU-", "")
+        text = text if len(text) <= room else f"{text[: room - 1]}…"
+    return ((text if len(text) <= room else text.replace("GPU-", "")[:room], "plain"),)
 
 
 def _memory_cell(client: Client, view: View, cells: int) -> Line:
@@ -621,7 +629,7 @@ CLIENT: Final[Thing[Client]] = Thing(
         Field(
             "outdated_limits", "outdated limits", FLAG, lambda c, v: c.outdated_limits,
             about="Whether it connected before the server's present limits were set, and so keeps the old ones.",
-            detail=Detail("mps", 70, facts=_outdated_facts),
+            detail=Detail("mps", 70, facts=_outdated_facts), word="old",
             metric=Metric("clients_outdated", "Clients that connected before the present limits and keep older ones."),
         ),
         Field(

@@ -102,7 +102,7 @@ def _health(daemon: Daemon, past: Past | None) -> tuple[str, str]:
     """Mark, word and style; of the past what was known then."""
     word, style = health_word(daemon, claimant=daemon.claimant(os.geteuid()))
     if past is not None and daemon.health == "unknown":  # nobody looks any more
-        word = f"{UNKNOWN} {'from its log' if daemon.servers else 'not known'} at that time"
+        word = f"{UNKNOWN} {'by its log' if daemon.servers else 'not known at that time'}"
     if past is not None and past.gap is not None:
         word, style = f"{UNKNOWN} not recorded", "warn"
     return word, style

@@ -11,13 +11,15 @@ from typing import Any, Final, Generic, TypeVar
 from mpstui.core.cells import gpu_label
 from mpstui.core.model import Client, Event
 from mpstui.core.text import printable, typed_size
-from mpstui.fields import CLIENT, EVENT, SIZE, SIZES, TIME, Field, Thing, View, searched
+from mpstui.fields import CLIENT, EVENT, SIZE, SIZES, TEXTS, TIME, Field, Thing, View, searched
 from mpstui.history.times import parse_time
 
 T = TypeVar("T")
 _CLIENTS: Final = {"user", "gpu", "state", "cmd", "mem", "threads", "server", "pid", "container"}
 _USUAL: Final = _CLIENTS | {"client", "kind", "severity", "since", "until"}
 """Fields that are named where none like the one asked for exists."""
+_TELLING: Final = 3
+"""Letters from which the beginning of a field's name is one."""
 _COMPARED: Final = re.compile(r"([A-Za-z_]+)([<>]=?|!?=)(.*)", re.DOTALL)
 _IS: Final[Mapping[str, Callable[[float, float], bool]]] = {
     "<": operator.lt,
@@ -37,7 +39,7 @@ CLIENT_TERMS: Final = (
     ("mem>4G  cpu<=10", "rows with more, or less: mem>4G, threads<50, age>1h"),
     ("!train  !user:bob", "rows without it"),
     ("user:bob gpu:1", "several: rows with all of them"),
-    ("outdated_limits:yes", "clients with outdated limits, marked ⟳"),
+    ("old:yes", "clients with outdated limits, marked ⟳"),
     ("fields", ", ".join(sorted({each.word or each.id for each in CLIENT.fields if each.of is None}))),
 )
 """What may be typed for clients, and what it leaves."""
@@ -131,10 +133,21 @@ class Filter(Generic[T]):
             return self._trouble
         if not self._unknown:
             return ""
-        names = self._names()
-        near = get_close_matches(self._unknown[0], names, 1)
-        hint = f"did you mean {near[0]}:?" if near else f"fields: {', '.join(sorted(names & _USUAL))} …"
-        return f"no field “{printable(self._unknown[0], 20)}”; {hint}"
+        name, names = self._unknown[0], self._names()
+        near = self._begun(name) or next(iter(get_close_matches(name, names, 1)), "")
+        hint = f"did you mean {near}:?" if near else f"fields: {', '.join(sorted(names & _USUAL))} …"
+        return f"no field “{printable(name, 20)}”; {hint}"
+
+    def _begun(self, text: str) -> str:
+        """The field whose name begins so, or a part of it; empty where it is none."""
+        names = sorted(self._names()) if len(text) >= _TELLING else []
+        whole = (name for name in names if name.startswith(text))
+        return next(whole, next((name for name in names if f"_{text}" in name), ""))
+
+    def field_meant(self) -> str:
+        """The field that a word without a colon is the name of; empty where there is none."""
+        words = (value for wanted, name, value in self._terms if wanted and not name)
+        return next(filter(None, map(self._begun, words)), "")
 
     def matches(self, item: T, view: View, line: str | None = None) -> bool:
         """Whether it is shown. Text without a name is looked for in ``line``, where that is given."""
@@ -143,7 +156,8 @@ class Filter(Generic[T]):
         low = None if line is None or all(name for _, name, _ in self._terms) else line.lower()
         for wanted, name, value in self._terms:
             if name and value.startswith("="):
-                hit = self._fields[name].text(item, view).lower() == value[1:]
+                text = self._fields[name].text(item, view).lower()
+                hit = text == value[1:] or (self._fields[name].type is TEXTS and value[1:] in re.split(", ?", text))
             elif name:
                 hit = self._fields[name].hit(item, view, value)
             else:

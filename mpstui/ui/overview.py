@@ -609,10 +609,7 @@ class Overview(WithPast, WithTrouble, Ground):
         if explained and name not in {"devices", "events"}:
             return
         if self.focused is panel and name != "clients" and not self._zoomed:
-            self._shown[name] = False
-            self._left = None
-            target = self.query_one("#clients", Panel)
-            self.set_focus(None if explained else target, scroll_visible=False)
+            self._hide(name, None if explained else self.query_one("#clients", Panel))
         else:
             if self._shown.get(name, name in self._plan.heights) is False or name not in self._plan.heights:
                 self._shown[name] = True
@@ -620,6 +617,21 @@ class Overview(WithPast, WithTrouble, Ground):
             self.set_focus(panel, scroll_visible=False)
         self._remember()
         self.apply(self._snapshot, self._paused)
+
+    def _hide(self, name: str, target: Panel[Any] | None) -> None:
+        """The panel goes: where it has a place at this size it is hidden at all of them, otherwise it is as if nobody
+        had asked for it. Its key is said where no line of the screen does."""
+        self._shown.pop(name, None)
+        self._left = None
+        self.set_focus(target, scroll_visible=False)
+        self._arrange()
+        if self._plan is None or name not in self._plan.heights:
+            return
+        self._shown[name] = False
+        self._arrange()
+        if self._plan.framed or name not in _RIGHT or "events" not in self._plan.heights:
+            key = shown_key(self._keymap, f"jump.{name}", str(PANELS.index(name) + 1))
+            self.app.notify(f"hidden; {key} shows it again", title=name.title(), markup=False, timeout=4)
 
     def action_zoom(self) -> None:
         """The panel that the user is in has the whole screen, or its place again."""

@@ -56,6 +56,7 @@ def test_what_may_come_next_is_offered_word_by_word() -> None:
     assert "terminate 2007" in [each.text for each in meant(next(iter(typed_on)) + "2007")], "its PID can be typed on"
     assert "terminate 2007 " in [each.text for each in meant("terminate 200")]
     assert {"set threads 25 1402 ", "set threads 25 default "} <= {each.text for each in meant("set threads 25 ")}
+    assert [each.text for each in meant("set threads 25 ser")] == ["set threads 25 server "], "there is one"
     assert "set memory 4g gpu1 " in [each.text for each in meant("set memory 4g gp")]
 
 

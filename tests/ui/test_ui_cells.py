@@ -437,3 +437,23 @@ def test_a_gpu_that_nvml_does_not_tell_has_the_same_name_on_screen_and_in_a_tabl
     wide, narrow = ("".join(text for text, _ in gpu.cell(one, view, room)) for room in (14, 5))
     assert (wide, narrow) == ("GPU-bd233e8e", "bd23")
     assert gpu.matches(one, view, "gpu-bd233e8e")
+
+
+@pytest.mark.parametrize(
+    ("numbers", "room", "shown"),
+    [
+        ((0, 1), 5, "0,1"),
+        (range(8), 5, "0-7"),
+        ((0, 2, 4, 6), 5, "0,2…"),
+        ((0, 2, 4, 6), 8, "0,2,4,6"),
+        ((0, 1, 2, 9, 10, 11), 10, "0-2,9-11"),
+        ((None, None), 5, "aa0…"),
+        ((None, 3), 5, "3,a…"),
+    ],
+)
+def test_a_client_on_several_gpus_never_looks_as_if_it_were_on_one(numbers, room, shown) -> None:
+    """Seen: of eight GPUs “0,1,”, and of two that NVML does not tell the first one alone."""
+    uuids = {f"GPU-aa{at}bbbb{at}-3ac0": number for at, number in enumerate(numbers)}
+    one = client(0, contexts=tuple(Context(1, uuid) for uuid in uuids), gpu_memory={})
+    cell = CLIENT["device_uuids"].cell(one, View(indices=uuids), room)
+    assert "".join(text for text, _ in cell) == shown

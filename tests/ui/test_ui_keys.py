@@ -360,6 +360,24 @@ async def test_the_palettes_foot_says_what_enter_does_with_what_the_cursor_is_on
             await press(pilot, "escape")
 
 
+async def test_tab_takes_a_command_into_the_line_as_a_shell_does_and_runs_nothing() -> None:
+    """Seen: Tab did nothing in the palette."""
+    app = make_app(one_daemon())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await press(pilot, "colon", *"ter")
+        line = app.screen.query_one(Input)
+        for shown, taken in (("terminate …", "terminate "), ("terminate 2000", "terminate 2000 ")):
+            await until(pilot, lambda shown=shown: f"▸ {shown}" in text_of(app))
+            await press(pilot, "tab")
+            assert (line.value, line.cursor_position) == (taken, len(taken))
+        await until(pilot, lambda: "asks before anything" in " ".join(text_of(app).split()))
+        assert "Tab complete" in text_of(app).splitlines()[-1]
+        await press(pilot, "escape", "colon", *"unpi")
+        await until(pilot, lambda: "Enter run it" in text_of(app))
+        await press(pilot, "tab")
+        assert app.screen.query_one(Input).value == "unpi", "the name of a key is nothing that is typed"
+
+
 async def test_copy_puts_the_row_on_the_clipboard() -> None:
     app = make_app(one_daemon())
     async with app.run_test(size=SIZE) as pilot:
@@ -472,6 +490,12 @@ async def test_a_field_that_does_not_exist_is_said_and_what_may_stand_there() ->
         assert "▲ bad:xy" in text_of(app)
         await press(pilot, "escape", "slash", *"usr:bob")
         assert "no field “usr”; did you mean user:?" in text_of(app)
+        await press(pilot, "escape", "slash", *"outdated:yes")
+        assert "no field “outdated”; did you mean outdated_limits:?" in text_of(app), "what begins so"
+        await press(pilot, "escape", "slash", *"limits:yes")
+        assert "did you mean old_limits:?" in text_of(app), "or a part of it"
+        await press(pilot, "escape", "slash", *"outdated")
+        assert "no client matches the filter; Esc clears it. A field has a colon: outdated_limits:" in text_of(app)
         await press(pilot, "escape", "slash", *"user:bob")
         assert "no field" not in text_of(app)
         await press(pilot, "enter", "escape")
@@ -598,7 +622,7 @@ async def test_help_over_a_dialog_is_the_dialogs_and_help_can_be_searched() -> N
 async def test_help_over_a_line_that_is_typed_into_says_what_may_be_typed_and_offers_no_letters() -> None:
     app = make_app(one_daemon())
     async with app.run_test(size=(80, 24)) as pilot:
-        for key, says in (("slash", "mem>4G"), ("f", "outdated_limits"), ("T", "2026-11-20 21:29")):
+        for key, says in (("slash", "mem>4G"), ("f", "old:yes"), ("T", "2026-11-20 21:29")):
             await press(pilot, key, "question_mark")
             shown = app.screen.query_one("#facts").text
             first = shown.splitlines()[:14]

@@ -82,7 +82,7 @@ async def test_of_the_past_nothing_is_said_to_be_looked_for() -> None:
         hole = past(gap=(NOW - 120, NOW - 30))
         assert "— not recorded" in (await push(pilot, replace(one_daemon(), past=hole))).splitlines()[0]
         await push(pilot, replace(whole, daemons=(unasked,)))
-        assert "— from its log at that time · " in text_of(app).splitlines()[0], "as the clients below it are"
+        assert "— by its log · " in text_of(app).splitlines()[0], "as the clients below it are"
         gone = replace(unasked, servers=())
         assert "— not known at that time" in (await push(pilot, replace(whole, daemons=(gone,)))).splitlines()[0]
         assert "— not read yet at that time" in text_of(app)

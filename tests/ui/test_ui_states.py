@@ -308,6 +308,33 @@ async def test_a_digit_brings_a_panel_and_hides_the_one_that_the_user_is_in() ->
         assert "COMMAND" in text_of(app), "the clients are what the screen is for"
 
 
+async def test_a_panel_that_is_only_looked_at_on_a_small_screen_is_not_hidden_on_a_large_one() -> None:
+    """Seen: 3 3 at 80x24, where the servers have no place of their own, hid them at 160x48 for ever."""
+    app = make_app(one_daemon())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("3", "3", "5", "5")
+        await pilot.pause()
+        shown = {each.id for each in app.screen.query("Panel") if each.display}
+        assert shown == {"devices", "clients"}
+        await pilot.resize_terminal(*SIZE)
+        await pilot.pause()
+        shown = {each.id for each in app.screen.query("Panel") if each.display}
+        assert shown == {"devices", "limits", "servers", "clients"}
+
+
+@pytest.mark.parametrize("size", [(80, 24), SIZE])
+async def test_a_panel_that_goes_says_which_key_brings_it_back(size) -> None:
+    """Seen: with frames, or without the events, nothing on the screen said that there are more panels."""
+    app = make_app(one_daemon())
+    async with app.run_test(size=size) as pilot:
+        await pilot.press("5", "5")
+        await pilot.pause()
+        assert [(each.title, each.message) for each in app._notifications] == [("Events", "hidden; 5 shows it again")]
+        await pilot.press("5")
+        await pilot.pause()
+        assert app.overview.log_panel.display
+
+
 @pytest.mark.parametrize("size", [(60, 15), (80, 24), (120, 40), (160, 48), (200, 60)])
 @pytest.mark.parametrize("digit", "12345")
 async def test_z_gives_the_panel_that_the_user_is_in_the_whole_screen_and_back(size, digit) -> None:

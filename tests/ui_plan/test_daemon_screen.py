@@ -63,7 +63,8 @@ async def test_d_begins_at_the_daemon_that_was_in_front_and_x_stops_that_one() -
         await press(pilot, "]", "d")
         assert app.screen.daemon.pipe_dir == OTHER_PIPE
         await press(pilot, "x")
-        assert isinstance(app.screen, StopDialog) and str(OTHER_PIPE) in text_of(app)
+        assert isinstance(app.screen, StopDialog)
+        assert str(OTHER_PIPE) in text_of(app)
 
 
 async def test_a_daemon_is_started_as_the_fields_say() -> None:

@@ -187,6 +187,8 @@ def _next(
         yield from ((pid, client_line(client)) for pid, client in list(clients.items())[:_MOST])
     if kinds & {"scope", "server"} and made.server is None:
         yield from ((pid, f"server of {owner(server.user, server.uid)}") for pid, server in servers.items())
+        if len(servers) == 1:
+            yield "server", "the only one"
     if "scope" in kinds and made.server is None:
         yield "default", "for servers that start from now on"
     if "device" in kinds and made.device is None and daemon is not None:

@@ -112,8 +112,12 @@ def _marked(query: str, title: str) -> Content:
     return content
 
 
-class TypeOn(partial[None]):
-    """The command of an entry that is not whole: it can be typed on."""
+class ByName(partial[None]):
+    """The command of an entry that is typed by name: Tab takes it into the line."""
+
+
+class TypeOn(ByName):
+    """Of one that is not whole: it can be typed on."""
 
 
 class Query(CommandInput):
@@ -136,7 +140,8 @@ class Palette(CommandPalette):
     """Textual's, with its keys at its foot, as a dialog has them, and help: by F1, and by ? where nothing is typed."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("question_mark,f1", "app.show_help", "Help", show=False, priority=True)
+        Binding("question_mark,f1", "app.show_help", "Help", show=False, priority=True),
+        Binding("tab", "complete", "Complete", show=False),
     ]
     OFFERS_ACTIONS: ClassVar[bool] = False
     """Help over it names its own keys."""
@@ -157,6 +162,8 @@ class Palette(CommandPalette):
     def __init__(self, text: str = "") -> None:
         super().__init__(id="--command-palette")
         self._text = text
+        self._named = ""
+        """What stands at the cursor, where it is typed by name."""
         self._keys = KeyBar()
 
     def compose(self) -> ComposeResult:
@@ -168,17 +175,22 @@ class Palette(CommandPalette):
 
     async def on_mount(self) -> None:
         if self._text:
-            entry = self.query_one(Input)
-            entry.value, entry.cursor_position = self._text, len(self._text)
+            self._type(self._text)
         await self.mount(self._keys)
         self._tell_keys("run it")
 
-    def _tell_keys(self, enter: str, why: str | None = None) -> None:
-        """``why``: why Enter does nothing with what the cursor is on."""
+    def _type(self, text: str) -> None:
+        entry = self.query_one(Input)
+        entry.value, entry.cursor_position = text, len(text)
+
+    def _tell_keys(self, enter: str, why: str | None = None, by_name: bool = False) -> None:
+        """``why``: why Enter does nothing with what the cursor is on; ``by_name``: Tab completes it."""
+        tab = [KeyHint("Tab", "complete", "complete", 5)] if by_name else []
         self._keys.show(
             [
                 KeyHint("Enter", enter, "command_list('select')", 7, why),
                 KeyHint("↑↓", "choose", "none", 4),
+                *tab,
                 KeyHint("Esc", "close", "escape", 8),
                 KeyHint("F1", "Help", "app.show_help", 6),
             ]
@@ -188,8 +200,15 @@ class Palette(CommandPalette):
     def _moved(self, event: OptionList.OptionHighlighted) -> None:
         hit = event.option.hit if isinstance(event.option, Entry) else None
         told = (hit and hit.help) or ""
+        self._named = hit.text or "" if isinstance(hit, Hit) and isinstance(hit.command, ByName) else ""
         types_on = isinstance(hit, Hit) and isinstance(hit.command, TypeOn)
-        self._tell_keys("type on" if types_on else "run it", told if told.startswith(_NOT_NOW) else None)
+        why = told if told.startswith(_NOT_NOW) else None
+        self._tell_keys("type on" if types_on else "run it", why, bool(self._named))
+
+    def action_complete(self) -> None:
+        """Take what the cursor is on into the line, as a shell does."""
+        if self._named:
+            self._type(self._named)
 
     @on(KeyBar.Pressed)
     async def _key_pressed(self, message: KeyBar.Pressed) -> None:
@@ -226,7 +245,7 @@ class ActionCommands(Provider):
 
     def _hit(self, score: int, typed: Typed) -> Hit:
         whole = typed.view is not None or typed.pipe_dir is not None or typed.operation is not None
-        take = (partial if whole else TypeOn)(self._take, typed)
+        take = (ByName if whole else TypeOn)(self._take, typed)
         return Hit(
             score, Content(typed.shown or typed.text), take, text=typed.text, help=self._refused(typed) or typed.help
         )

@@ -460,7 +460,10 @@ class ClientsPanel(TablePanel[Client | Group]):
             return f"{UNKNOWN} not known: the daemon cannot be asked"
         if complaint := self.filter.complaint():
             return f"Esc clears the filter: {complaint}"
-        return "no client matches the filter; Esc clears it" if self.filter and self._all else "no clients"
+        if not (self.filter and self._all):
+            return "no clients"
+        named = f". A field has a colon: {name}:" if (name := self.filter.field_meant()) else ""
+        return f"no client matches the filter; Esc clears it{named}"
 
     def sorted_by(self, each: Field[Client | Group]) -> str:
         return self.arrow if each.id == self._sort.id else ""
