@@ -150,7 +150,7 @@ def _add_profile(actions: Any, node: argparse.ArgumentParser) -> None:
         "list": "the profiles that are there",
         "show": "one profile, checked",
         "save": "keep what is in force as a profile",
-        "diff": "what is not as a profile says; exit status 1 if anything",
+        "diff": "what differs from a profile; exit status 1 if anything does",
     }
     listing, show, save, diff = (
         actions.add_parser(

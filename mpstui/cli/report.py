@@ -19,7 +19,7 @@ from mpstui.load.results import ExperimentResult, Plot, use_plot
 from mpstui.operations.types import ExitStatus, Unable
 
 MIDDLE: Final = "median (smallest–largest) of the repeats"
-OF_DEVICE: Final = "on the device: of each repeat the median reading, without those of its first second"
+OF_DEVICE: Final = "on the device: the median reading of each repeat, without its first second"
 
 _LABEL: Final = 330
 """Where the bars begin, and the curves."""

@@ -394,7 +394,7 @@ class ControlLines:
         if found := _IGNORED.match(text):
             name, allowed = found[1].decode(), raw_text(found[2])
             detail = (
-                f"{name} of the daemon's environment is not taken, the default holds: it should be between {allowed}"
+                f"{name} of the daemon's environment is ignored, and the default is used: it must be between {allowed}"
             )
             return [make_event(line, "limit_ignored", detail, values={"variable": name})]
         if text.startswith(_VERSION):

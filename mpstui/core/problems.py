@@ -119,15 +119,17 @@ KINDS: Final[Mapping[str, Mapping[Severity, Words]]] = {
         "info": Words(
             "A server was told to end, as its log says, and waits for its clients. It still takes new ones, and waits "
             "for them too.",
-            "It ends when its last client has ended: wait, or ask their owners.",
+            "It ends when its last client has ended: wait, or ask the owners of its clients.",
         )
     },
     "pending": {
         "warning": Words(
             "Clients wait for a server of another user to end.",
-            "They get one when the present server has no clients left, or the daemon runs with -multiuser-server.",
+            "They get a server when the present server has no clients left, or the daemon runs with -multiuser-server.",
         ),
-        "info": Words("Clients wait for a server.", "They get one when the server that is being started is ready."),
+        "info": Words(
+            "Clients wait for a server.", "They get a server when the server that is being started is ready."
+        ),
     },
     "outside": {
         "warning": Words(

@@ -114,7 +114,7 @@ def read_program(pid: int, patience: float = PATIENCE, processes: ProcessSource 
     if stat_now is None or stat_now.gone:
         return None
     status = _status(pid)
-    slow = f"does not answer within {patience:g} s: a file system of its own may hold it up"
+    slow = f"does not answer within {patience:g} s: it may wait for a file system that it has mounted for itself"
     base = within(lambda: _say(pid, status, processes or ProcProcesses(Cgroups().where)), patience)
     if base is None:
         return Program(stat_now.key, trouble=f"what it says of itself {slow}") if _is_still(stat_now.key) else None

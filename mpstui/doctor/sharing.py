@@ -96,7 +96,7 @@ def users(facts: Facts) -> Iterator[Finding]:
         served = {client.uid for client in daemon.clients() if client.uid is not None}
         if lied := list(_lies(daemon)):
             text = f"it runs as UID {daemon.uid} and names {' and '.join(lied)}"
-            text += ", which it cannot have: that is not true"
+            text += ", which it cannot have: its answers are false"
             yield Finding("users", "warning", subject, text, OF_A_LIAR)
         elif daemon.multiuser:
             one = "each server takes clients" if daemon.named_servers else "one server for the clients"

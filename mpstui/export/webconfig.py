@@ -237,9 +237,9 @@ class WebRules:
             if (config.cert is None) is not (self.tls is None):
                 raise WebConfigError("TLS is turned on or off by a restart only")
             if self.config.users and not config.users:  # as in a file that is half written
-                raise WebConfigError("passwords are removed by a restart only")
+                raise WebConfigError("to remove all passwords takes a restart")
             if config.client_auth < self.config.client_auth == ssl.CERT_REQUIRED:
-                raise WebConfigError("client certificates are made optional by a restart only")
+                raise WebConfigError("to make client certificates optional takes a restart")
             self.tls = config.context()  # a new one: an authority that was taken out is believed no more
         except WebConfigError as error:
             return f"{path_text(self.path)}: {error}; what was read before stays in force"

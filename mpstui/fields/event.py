@@ -95,7 +95,7 @@ RANKED: Final[Thing[Ranked]] = Thing(
             column=Column(30, 16, 3, style="text"),
         ),
         Field(
-            "faults", "faults", INTEGER, lambda r, v: r.seen, about="Those at which it had a client.",
+            "faults", "faults", INTEGER, lambda r, v: r.seen, about="The faults at which it had a client.",
             column=Column(10, 13, 1, cell=lambda r, v, cells: ((r.presence.removeprefix("in "), "plain"),)),
         ),
         Field(

@@ -289,7 +289,7 @@ class Viewer:
             return "This is the end." if late else None
         early = self._at is not None and self._at <= span[0] and wanted < span[0]
         await self._stand(max(span[0], wanted))
-        return f"Nothing is kept of before {_told(span[0], span)}." if early else None
+        return f"There is no record from before {_told(span[0], span)}." if early else None
 
     async def _stand(self, time: float) -> None:
         self._playing = False

@@ -73,7 +73,7 @@ class KernelWorker:
         wanted = order.sms
         pool = sorted(set(order.pool))
         if not self.facts.affinity and (pool or wanted is not None):
-            notes.append("this device gives contexts no share of their own here: a change restarts the client")
+            notes.append("this device cannot set a context's share here: a change restarts the client")
             pool, wanted = [], None
         if pool and wanted is None:
             wanted = self.facts.sms

@@ -618,13 +618,13 @@ def _of_pending(daemon: Daemon) -> Iterable[Problem]:
         unseen = unseen if group[-1].pid is None else ""
         if server is None:
             text = f"{who} {'wait' if many else 'waits'} for a server.{unseen}"
-            remedy = f"{they.capitalize()} one when the server that is being started is ready."
+            remedy = f"{they.capitalize()} a server when the server that is being started is ready."
             if daemon.start_failures is not None:
                 remedy = f"No server starts, which is a problem of its own: until that is corrected {they} error 805."
             yield problem("info", "pending", subject, text, remedy)
             continue
         remedy = (
-            f"{they.capitalize()} one when the present server has no clients left, "
+            f"{they.capitalize()} a server when the present server has no clients left, "
             "or the daemon runs with -multiuser-server."
         )
         until = f"server {server} ends"

@@ -416,7 +416,9 @@ def _check(file: int, place: TurnPlace) -> None:
     """Raises NoTurn where it is no file that only its user, and root, may open."""
     found, me, shown = os.fstat(file), os.geteuid(), path_text(place.path, 160)
     if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
-        raise _NotOurs(f"this daemon cannot be locked safely: {shown} is no file with one name")
+        raise _NotOurs(
+            f"this daemon cannot be locked safely: {shown} is no plain file, or has several names (hard links)"
+        )
     half_made = found.st_uid == 0 == me and place.user and not found.st_size  # an mpstui of root's was ended before
     if found.st_uid != place.user and not half_made:
         owner = user_name(found.st_uid)

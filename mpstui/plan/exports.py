@@ -108,7 +108,7 @@ def cluster_text(kind: ClusterKind, shares: Sequence[ShareSettings]) -> str:
     that are alike alone. Raises PlanError where the plan cannot be said so.
     """
     if not shares:
-        raise PlanError("there are no shares to hand over")
+        raise PlanError("the plan has no shares to export")
     first = shares[0]
     if any(share != replace(first, name=share.name) for share in shares):
         raise PlanError(f"the shares differ, and “{kind}” gives each client the same: use --export kubernetes for each")

@@ -247,7 +247,7 @@ class MpsTuiApp(ScreenProgram):
 
     def save_past(self, file: str) -> None:
         if constants.DRIVER:
-            told = "whoever sits at a browser writes no file on this machine"
+            told = "the screen in a browser writes no file on this machine"
             self.notify(told, title="Not saved", severity="warning", markup=False)
         elif self.past is not None:
             self.run_worker(self._save_past(self.past, file), exit_on_error=False)

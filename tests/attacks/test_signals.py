@@ -139,7 +139,7 @@ def test_doctor_advises_nothing_on_a_strangers_lie(stranger: Stranger, bystander
     assert about["verdict"] == "unknown"
     assert about["evidence"].startswith(f"UID {stranger.uid}'s daemon: ")
     assert f"names clients of UID {bystander.uid}" in about["evidence"]
-    assert "which it cannot have: that is not true" in about["evidence"]
+    assert "which it cannot have: its answers are false" in about["evidence"]
     assert "root" not in about["remedy"]
 
 

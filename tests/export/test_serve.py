@@ -193,7 +193,7 @@ def test_a_file_that_was_changed_counts_at_once_and_a_wrong_one_never(start: Sta
     for half_written in ("", "http_server_config: {http2: false}\n", "basic_auth_users:\n"):
         config.write_text(half_written)
         assert node.get()[0] == 401
-        assert "passwords are removed by a restart only" in node.said[-1]
+        assert "to remove all passwords takes a restart" in node.said[-1]
     config.write_text(f"basic_auth_users:\n  prom: {HASH}\nhttp_server_config:\n  headers: {{X-Frame-Options: deny}}\n")
     status, headers, _ = node.get(Authorization=basic("prom", "secret"))
     assert (status, headers["X-Frame-Options"]) == (200, "deny")
@@ -267,7 +267,7 @@ def test_a_certificate_of_the_client_is_asked_for(start: Start, certificate: Pat
     for half_written in (TLS, TLS + "basic_auth_users:\n"):
         certificate.write_text(half_written)
         assert node.get(tls=shown)[0] == 200
-        assert "client certificates are made optional by a restart only" in node.said[-1]
+        assert "to make client certificates optional takes a restart" in node.said[-1]
         with pytest.raises((OSError, http.client.HTTPException)):
             node.get(tls=trusted)
     certificate.write_text(whole)

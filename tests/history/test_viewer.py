@@ -146,7 +146,7 @@ def test_a_recording_plays_stands_steps_and_ends(tape) -> None:
         assert viewer.snapshot.past.at == after
         assert await viewer.move(-1e6) is None
         assert viewer.snapshot.past.at == first
-        assert "Nothing is kept of before" in await viewer.move(-60)
+        assert "There is no record from before" in await viewer.move(-60)
         assert "no earlier event" in (await viewer.step(-1) or "")
         assert await viewer.to_end() is None
         assert viewer.snapshot.past.at == last

@@ -102,7 +102,7 @@ async def test_without_affinity_the_share_waits_for_a_restart():
     session, supervisor = await started(made("one"), FakeBackend(affinity=False))
     session.nudge(1, -3)
     assert session.members[0].target == 126
-    assert "gives contexts no share" in session.message
+    assert "cannot set a context's share" in session.message
     assert "R restarts it with 126 SM" in session.message
     session.restart(1)
     await settle(session)

@@ -31,7 +31,7 @@ async def test_each_process_is_explained() -> None:
         assert "it waits for server 1402, which serves alice, carol, to end" in text
         assert "3000 alice python train.py" in text
         assert "-multiuser-server" in text
-        assert "It gets one when 2 clients end: wait, or ask their owners" in text
+        assert "It gets a server when 2 clients end: wait, or ask their owners" in text
         await pilot.press("j")
         assert "A server is being started for it." in said(app)
         assert "UID 2009" in text_of(app)

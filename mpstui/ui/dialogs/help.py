@@ -89,7 +89,7 @@ GLOSSARY = (
         "active thread percentage",
         "The share of the SMs that a client may use, on every GPU of its server. Shown as THREADS.",
     ),
-    DetailRow("execution affinity", "The same share as a number of SMs, which a program asks for by itself."),
+    DetailRow("execution affinity", "The same share as a number of SMs, which a program sets for itself in its code."),
     DetailRow("pinned memory limit", "The device memory that a client may take. More gives it an out-of-memory error."),
     DetailRow("outdated limits", f"The client {KEEPS_OLD}. Shown as {OUTDATED_LEGEND}."),
     DetailRow(

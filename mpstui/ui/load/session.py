@@ -313,7 +313,7 @@ class LoadSession:
         if wanted == base:
             self._say(self._no_further(member, base, steps))
             return
-        why = "this device gives contexts no share" if report.affinity is False else "it has no pool of shares"
+        why = "this device cannot set a context's share" if report.affinity is False else "it has no pool of shares"
         self._say(f"client {member.number}: {why}, so R restarts it with {wanted} SM" if member.target else "")
 
     def know(self, devices: Sequence[Device], limits: Mapping[Path, float | None]) -> None:

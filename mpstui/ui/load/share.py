@@ -40,7 +40,7 @@ def about_share(
     if report.sms is None or total is None:
         return "This client is not ready yet."
     if len(report.levels) < 2:
-        why = "this device gives contexts no share" if report.affinity is False else "it has no pool of contexts"
+        why = "this device cannot set a context's share" if report.affinity is False else "it has no pool of contexts"
         return f"←→ choose the share of its next start, R restarts it: {why}."
     moved = "←→ move the share while the client runs, also with the key held down; Shift in bigger steps."
     if report.levels[-1] < total:

@@ -193,7 +193,9 @@ class UsersScreen(ListScreen):
     def _waits(self, process: PendingClient, daemon: Daemon | None, snapshot: Snapshot) -> list[Para]:
         out = [Para(f"It has waited{_since(process.since, snapshot)}.", "text", "·")]
         if process.pid is None:
-            text = "The daemon does not see its PID: a container has its own. Whether it still waits is not known here."
+            text = (
+                "The daemon knows no PID of it, since it runs in a container. Whether it still waits is not known here."
+            )
             out.append(Para(text, "text", "·"))
         if daemon is not None and daemon.start_failures is not None and process.server_pid is None:
             return [*out, Para("No server starts: see the problems.", "bad", "✕")]
@@ -311,10 +313,10 @@ def _nobody(snapshot: Snapshot, daemon: Daemon | None, problems: str) -> list[Pa
 def _lets_in(ahead: int) -> str:
     """What has to end before a client of another user gets a server."""
     if not ahead:
-        return "It gets one when that server ends: wait, or ask its owner"
+        return "It gets a server when that server ends: wait, or ask its owner"
     if ahead == 1:
-        return "It gets one when 1 client ends: wait, or ask its owner"
-    return f"It gets one when {ahead} clients end: wait, or ask their owners"
+        return "It gets a server when 1 client ends: wait, or ask its owner"
+    return f"It gets a server when {ahead} clients end: wait, or ask their owners"
 
 
 def _since(since: float | None, snapshot: Snapshot) -> str:

@@ -285,7 +285,7 @@ complete -c mpstui -n '_shtab_mpstui_using profile save' -l demo -d 'work on a s
 complete -c mpstui -n '_shtab_mpstui_using profile save' -l json -d 'print JSON'
 complete -c mpstui -n '_shtab_mpstui_using profile save' -l replace -d 'overwrite one that is there; its shares are kept'
 complete -c mpstui -n '_shtab_mpstui_using profile save' -l description -x -d 'one line about it'
-complete -c mpstui -n '_shtab_mpstui_using profile; and test $_shtab_mpstui_npos -eq 0' -a diff -d 'what is not as a profile says; exit status 1 if anything'
+complete -c mpstui -n '_shtab_mpstui_using profile; and test $_shtab_mpstui_npos -eq 0' -a diff -d 'what differs from a profile; exit status 1 if anything does'
 complete -c mpstui -n '_shtab_mpstui_using profile diff' -s h -l help -d 'show this help message and exit'
 complete -c mpstui -n '_shtab_mpstui_using profile diff' -l pipe-dir -xka "(__fish_complete_directories)" -d 'the daemon'"'"'s pipe directory; may be repeated. Default: CUDA_MPS_PIPE_DIRECTORY, then discovery'
 complete -c mpstui -n '_shtab_mpstui_using profile diff' -l log-dir -xka "(__fish_complete_directories)" -d 'its log directory, where it cannot be found out; without --pipe-dir, logs to be shown without a daemon'
