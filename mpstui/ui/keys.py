@@ -39,6 +39,21 @@ def where_it_works(keymap: Mapping[str, str], letter: str) -> str:
     return f"{letter} is for {', '.join(screens)}" if screens else ""
 
 
+_ENDS: Final = (("action.terminate_client", "t", "Terminate"), ("action.terminate_and_kill", "K", "Terminate + kill"))
+OF_OTHER_PROGRAMS: Final[Mapping[str, tuple[tuple[str, str, str], ...]]] = {
+    **dict.fromkeys(("f9", "ctrl+k", "delete"), _ENDS),
+    "f3": (("clients.find", "f", "Find"),),
+    "f10": (("quit", "q", "Quit"),),
+}
+"""Keys of htop and k9s that do nothing here, with those that do what they do there: id, key, title."""
+
+
+def here_it_is(keymap: Mapping[str, str], key: str) -> str:
+    """``here q (Quit)``, for F10; empty where the key is none of another program's."""
+    ours = [f"{shown_key(keymap, name, default)} ({title})" for name, default, title in OF_OTHER_PROGRAMS.get(key, ())]
+    return f"here {', '.join(ours)}" if ours else ""
+
+
 def action_binding(action: Operation) -> Binding:
     """The binding of an operation on the overview."""
     return Binding(

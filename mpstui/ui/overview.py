@@ -32,11 +32,13 @@ from mpstui.ui.keys import (
     FILTERING,
     FINDING,
     action_binding,
+    here_it_is,
     key_name,
     program_hints,
     shown_key,
     typing_hints,
     where_it_works,
+    written,
 )
 from mpstui.ui.layout import Needs, PanelHeights, plan, reserve, room_of, spares
 from mpstui.ui.lines import Ground, LineWidget, fit
@@ -897,6 +899,8 @@ class Overview(WithPast, WithTrouble, Ground):
             return
         if says := where_it_works(self._keymap, event.key):
             self.app.notify(says, title="Not on this screen", markup=False, timeout=4)
+        if says := here_it_is(self._keymap, event.key):
+            self.app.notify(says, title=written(self.app.get_key_display(Binding(event.key, ""))), markup=False)
         if panel is self.clients:
             return
         for binding in ClientsPanel.BINDINGS:

@@ -17,7 +17,7 @@ from mpstui.operations.operation import Operation
 from mpstui.operations.registry import ELSEWHERE, ON_OVERVIEW, OPERATIONS
 from mpstui.ui import keymap
 from mpstui.ui.keymap import LETTERS, places, resolve
-from mpstui.ui.keys import ON_OTHER_SCREENS, written
+from mpstui.ui.keys import OF_OTHER_PROGRAMS, ON_OTHER_SCREENS, written
 from mpstui.ui.overview import Overview
 
 from .screen import make_app
@@ -173,3 +173,23 @@ async def test_a_letter_of_another_screen_says_on_the_overview_where_it_works(mo
             for name, key, title in screens:
                 assert key in where["overview"][name], (name, key)
                 assert f"{title} ({'!' if key == 'exclamation_mark' else key})" in said[0]
+
+
+async def test_a_key_of_htop_or_k9s_says_which_one_it_is_here(monkeypatch) -> None:
+    """Seen: F9, F10 and Ctrl-K did nothing, without a word."""
+    where = places()["overview"]
+    taken = {key for keys in where.values() for key in keys}
+    app = make_app(one_daemon(), keys={"quit": "ctrl+x"})
+    async with app.run_test(size=(80, 24)) as pilot:
+        said: list[str] = []
+        monkeypatch.setattr(app, "notify", lambda text, **options: said.append(f"{options['title']}: {text}"))
+        for key, ours in OF_OTHER_PROGRAMS.items():
+            assert key not in taken, key
+            assert all(default in where[name] for name, default, _ in ours), ours
+            said.clear()
+            await pilot.press(key)
+            assert len(said) == 1, key
+        await pilot.press("f9")
+        assert said[-1] == "F9: here t (Terminate), K (Terminate + kill)"
+        await pilot.press("f10")
+        assert said[-1] == "F10: here ^x (Quit)"
