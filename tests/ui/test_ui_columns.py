@@ -69,6 +69,7 @@ async def test_a_column_that_there_is_no_room_for_is_told() -> None:
         await pilot.press("f2")
         await pilot.pause()
         assert "no room" not in text_of(app)
+        assert "on wider screens; Space: here too" in text_of(app), "whole"
         assert text_of(app).splitlines()[-1].split() == (
             ["Space", "show/hide", "<>", "move", "+-", "width", "s", "sort", "0", "reset", "Esc", "close", "?", "Help"]
         )

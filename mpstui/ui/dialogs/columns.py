@@ -111,7 +111,7 @@ class ColumnList(Panel[ColumnChoice]):
     def _about(row: ColumnChoice, room: int | None, here: bool) -> tuple[str, bool]:
         """What stands in its last column, and whether that is a warning. ``room``: its cells at this size."""
         if row.shown and not here:
-            return f"only on a wider screen, Space: here too; {row.field.brief}", False
+            return f"on wider screens; Space: here too; {row.field.brief}", False
         if row.shown and room is None:
             return "no room: hide or narrow another", True
         if room is not None and row.width and row.width != room:
