@@ -7,6 +7,7 @@ import os
 import stat
 from pathlib import Path
 
+from mpstui.control.commandline import PROGRAM, SOCKETS
 from mpstui.core.requests import ExitStatus
 from mpstui.core.text import path_text, unprintable
 from mpstui.observe.discovery import PATH_LIMIT
@@ -14,6 +15,8 @@ from mpstui.system.procfs import user_name
 from mpstui.system.trusted import NotTrustedError, judge_way
 
 _OTHERS_WRITE = 0o022
+_OPENED = (*SOCKETS, "control_lock", "log", f"{PROGRAM}.pid", "control.log", "server.log")
+"""By their names, by a daemon that starts."""
 
 
 class DaemonError(Exception):
@@ -65,7 +68,7 @@ def check(directory: Path) -> None:
 
 def prepare(directory: Path, mode: int) -> tuple[str, ...]:
     """Make ``directory`` with ``mode`` where it is not there, and make sure that it is one's own and nobody else's to
-    write to. Answers what was changed on one that was there. Raises DaemonError.
+    write to, and that nobody else has left there what a daemon opens. Answers what was changed on one that was there. Raises DaemonError.
     """
     check_name(directory)
     name = path_text(directory)
@@ -93,6 +96,13 @@ def prepare(directory: Path, mode: int) -> tuple[str, ...]:
                     ExitStatus.REFUSED_BY_SAFETY_RULE,
                 )
             os.fchmod(descriptor, stat.S_IMODE(found.st_mode) & ~_OTHERS_WRITE)
+        if (left := _left_by_others(descriptor)) is not None:
+            raise DaemonError(
+                f"{path_text(directory / left[0])} belongs to {user_name(left[1])}, and the daemon would open what it"
+                " is, or leads to: remove it first",
+                ExitStatus.REFUSED_BY_SAFETY_RULE,
+            )
+        if not made and found.st_mode & _OTHERS_WRITE:
             return (f"{name} was writable for others (mode {stat.S_IMODE(found.st_mode):04o}); it no longer is",)
     finally:
         os.close(descriptor)
@@ -106,6 +116,16 @@ def _has_files_of_others(folder: int) -> bool:
             if os.stat(name, dir_fd=folder, follow_symlinks=False).st_uid != os.geteuid():
                 return True
     return False
+
+
+def _left_by_others(folder: int) -> tuple[str, int] | None:
+    """What a daemon opens there and another user has made, and who: a link may lead anywhere."""
+    for name in _OPENED:
+        with contextlib.suppress(FileNotFoundError):
+            uid = os.stat(name, dir_fd=folder, follow_symlinks=False).st_uid
+            if uid not in {0, os.geteuid()}:
+                return name, uid
+    return None
 
 
 def _make(directory: Path, mode: int) -> bool:

@@ -23,6 +23,7 @@ from mpstui.observe.discovery import discover
 from mpstui.plan.profile import Limits
 from mpstui.sim.marker import control_binary
 from tests.attacks.conftest import Stranger
+from tests.attacks.programs import mpstui
 from tests.daemons.test_units import run_part
 
 PID_FILE = "nvidia-cuda-mps-control.pid"
@@ -260,6 +261,30 @@ def test_a_daemon_is_not_started_where_a_stranger_can_exchange_its_directory(
     assert not daemons_below(place)
     safe = DaemonSpec(place / "pipe", place / "log", multi_user=True)
     assert [_starts(unit_text("systemd", (each,))) for each in (spec, safe)] == [False, True]
+
+
+LEFT = {
+    "pipe": ("control", "control_privileged", "control_lock", "log", PID_FILE),
+    "log": ("control.log", "server.log"),
+}
+
+
+@pytest.mark.parametrize(("where", "name"), [(where, name) for where, names in LEFT.items() for name in names])
+def test_nor_over_what_a_stranger_has_left_in_it_before_it_was_closed_to_him(
+    place: Path, stranger: Stranger, where: str, name: str, tmp_path: Path
+) -> None:
+    """The daemon opens its files by their names: where a link of his is there, one of root's."""
+    (folder := place / where).mkdir()
+    folder.chmod(0o777)
+    (precious := place / "precious").write_text("as it was")
+    stranger.run("ln", "-s", precious, folder / name)
+    folder.chmod(0o755)
+    words = ("daemon", "start", "--pipe-dir", place / "pipe", "--log-dir", place / "log", "--yes")
+    done = mpstui(*words, MPSTUI_AUDIT_LOG=os.fspath(tmp_path / "audit"))
+    said = f"/{name} belongs to UID {stranger.uid}, and the daemon would open"
+    assert (done.returncode, said in done.stdout + done.stderr) == (6, True), done
+    assert not daemons_below(place)
+    assert precious.read_text() == "as it was"
 
 
 def _starts(unit: str) -> bool:
