@@ -68,7 +68,8 @@ def check(directory: Path) -> None:
 
 def prepare(directory: Path, mode: int) -> tuple[str, ...]:
     """Make ``directory`` with ``mode`` where it is not there, and make sure that it is one's own and nobody else's to
-    write to, and that nobody else has left there what a daemon opens. Answers what was changed on one that was there. Raises DaemonError.
+    write to, and that nobody else has left there what a daemon opens. Answers what was changed on one that was there.
+    Raises DaemonError.
     """
     check_name(directory)
     name = path_text(directory)

@@ -34,6 +34,9 @@ _STEERED: Final = (
     'test -z "$$(find "$$@" -prune "(" ! -uid 0 ! -uid "$$(id -u)" -o ! -type l -perm -002 ! -perm -1000 ")")"'
 )
 """Whoever owns a directory of the way, or may write to it, can put another in the daemon's place while it runs."""
+_LEFT: Final = '-mindepth 1 -maxdepth 1 "(" -name "*control*" -o -name log -o -name server.log ")"'
+"""What a daemon opens in its directories: before they were closed to others, somebody may have left a link there."""
+_LEFT_BY_OTHERS: Final = f'test -z "$$(find "$$@" {_LEFT} ! -uid 0 ! -uid "$$(id -u)")"'
 QUIT_AFTER: Final = 10
 """Seconds that clients get at the end of a job or of the unit."""
 _CONTROL: Final = "/usr/bin/nvidia-cuda-mps-control"
@@ -131,6 +134,7 @@ def _systemd(spec: DaemonSpec) -> str:
     # Whoever has made one before, in /tmp, could take the daemon's place.
     for word in (_word(os.fspath(folder)) for folder in own):
         lines.append(f"ExecStartPre={_LIMITED} 20 /usr/bin/test -O {word} -a ! -L {word}")
+    lines.append(f"ExecStartPre={_LIMITED} 20 /bin/sh -c '{_LEFT_BY_OTHERS}' - {folders}")
     if spec.partitions:
         lines.append(f"RuntimeDirectory={_unit_name(spec)}")
     above = dict.fromkeys(os.fspath(place) for folder in own for place in folder.parents)
@@ -311,6 +315,8 @@ start() {
         # Whoever has made it before, in /tmp, could take the daemon's place.
         own=$(limited 20 find "$folder" -prune -type d -user "$me" ! -perm -020 ! -perm -002)
         [ -n "$own" ] || fail "$folder is a link, or not this user's alone to write to"
+        left=$(limited 20 find "$folder" @LEFT@ ! -user 0 ! -user "$me") || fail "no look into $folder"
+        [ -z "$left" ] || fail "others have left in $folder what the daemon opens: $(echo "$left" | tr '\\n' ' ')"
         real=$(limited 20 readlink -f "$folder") || fail "no way to $folder"
         if steered "$folder" || steered "$real"; then fail "others can exchange what is above $folder"; fi
     done
@@ -424,7 +430,7 @@ _ASKED_PBS: Final = """\
 
 def _script(kind: UnitKind, specs: Sequence[DaemonSpec], opt_in: str | None) -> str:
     asked = _asked_for(kind, opt_in)
-    body = _BODY.replace("@QUIT@", str(QUIT_AFTER)).replace("@DEADLINE@", str(QUIT_AFTER + 20))
+    body = _BODY.replace("@LEFT@", _LEFT).replace("@QUIT@", str(QUIT_AFTER)).replace("@DEADLINE@", str(QUIT_AFTER + 20))
     head = _HEADS[kind].replace("@PATH@\n", _PATH)
     if asked is None:
         head = "".join(line for line in head.splitlines(keepends=True) if not line.startswith("account="))

@@ -283,6 +283,14 @@ def test_nor_over_what_a_stranger_has_left_in_it_before_it_was_closed_to_him(
     done = mpstui(*words, MPSTUI_AUDIT_LOG=os.fspath(tmp_path / "audit"))
     said = f"/{name} belongs to UID {stranger.uid}, and the daemon would open"
     assert (done.returncode, said in done.stdout + done.stderr) == (6, True), done
+    spec = DaemonSpec(place / "pipe", place / "log", multi_user=True)
+    done = run_part(place, unit_text("slurm", (spec,)), "prolog_slurmd")
+    assert (done.returncode, f"what the daemon opens: {folder / name}" in done.stdout) == (1, True), done
+    assert not _starts(unit_text("systemd", (spec,)))
+    precious.unlink()
+    (folder / name).unlink()
+    assert _starts(unit_text("systemd", (spec,)))
+    precious.write_text("as it was")
     assert not daemons_below(place)
     assert precious.read_text() == "as it was"
 
