@@ -7,16 +7,13 @@ import os
 import stat
 from pathlib import Path
 
-from mpstui.control.commandline import PROGRAM, SOCKETS
 from mpstui.core.requests import ExitStatus
 from mpstui.core.text import path_text, unprintable
-from mpstui.observe.discovery import PATH_LIMIT
+from mpstui.observe.discovery import PATH_LIMIT, left_by_others
 from mpstui.system.procfs import user_name
 from mpstui.system.trusted import NotTrustedError, judge_way
 
 _OTHERS_WRITE = 0o022
-_OPENED = (*SOCKETS, "control_lock", "log", f"{PROGRAM}.pid", "control.log", "server.log")
-"""By their names, by a daemon that starts."""
 
 
 class DaemonError(Exception):
@@ -97,7 +94,7 @@ def prepare(directory: Path, mode: int) -> tuple[str, ...]:
                     ExitStatus.REFUSED_BY_SAFETY_RULE,
                 )
             os.fchmod(descriptor, stat.S_IMODE(found.st_mode) & ~_OTHERS_WRITE)
-        if (left := _left_by_others(descriptor)) is not None:
+        if (left := left_by_others(descriptor)) is not None:
             raise DaemonError(
                 f"{path_text(directory / left[0])} belongs to {user_name(left[1])}, and the daemon would open what it"
                 " is, or leads to: remove it first",
@@ -117,16 +114,6 @@ def _has_files_of_others(folder: int) -> bool:
             if os.stat(name, dir_fd=folder, follow_symlinks=False).st_uid != os.geteuid():
                 return True
     return False
-
-
-def _left_by_others(folder: int) -> tuple[str, int] | None:
-    """What a daemon opens there and another user has made, and who: a link may lead anywhere."""
-    for name in _OPENED:
-        with contextlib.suppress(FileNotFoundError):
-            uid = os.stat(name, dir_fd=folder, follow_symlinks=False).st_uid
-            if uid not in {0, os.geteuid()}:
-                return name, uid
-    return None
 
 
 def _make(directory: Path, mode: int) -> bool:

@@ -686,6 +686,8 @@ PATH_LIMIT: Final = 83
 """Bytes; with a longer path the daemon fails to start and leaves no log."""
 _PID_FILE: Final = f"{PROGRAM}.pid"
 _FILES: Final = ("control", "control_privileged", "control_lock", "log", _PID_FILE)
+_OPENED: Final = (*_FILES, _LOG, "server.log")
+"""By a daemon that starts, in its two directories."""
 _PLACES_LIMIT: Final = 32
 _BY_OTHERS: Final = 3
 """Rank of a name that a daemon of another user's gives."""
@@ -922,12 +924,27 @@ def how_to_start(pipe_dir: Path) -> str:
 
 def _start(pipe_dir: Path, others: Sequence[DaemonProcess]) -> str:
     """As :func:`how_to_start`, and where one of ``others`` runs; no command where somebody else could take the daemon's
-    place, as ``mpstui daemon start`` refuses it there and the control program does not."""
+    place, as ``mpstui daemon start`` refuses it there and the control program does not, nor that program's where others
+    have left there what it opens."""
+    left = None
+    with suppress(OSError, ValueError), held(pipe_dir) as folder:
+        left = left_by_others(folder)
     if (doubt := _whose_else(pipe_dir)) is not None:
         start = f"start one in a directory of your own: {doubt}, and others could take its place"
     else:
-        start = how_to_start(pipe_dir)
+        start = how_to_start(pipe_dir) if left is None else start_checked(pipe_dir)
     return start + _elsewhere(pipe_dir, others)
+
+
+def left_by_others(folder: int) -> tuple[str, int] | None:
+    """What a daemon opens in this directory and another user has made, from when he could write there, and who: a link
+    may lead anywhere."""
+    for name in _OPENED:
+        with suppress(FileNotFoundError):
+            uid = os.stat(name, dir_fd=folder, follow_symlinks=False).st_uid
+            if is_anothers(uid, os.geteuid()):
+                return name, uid
+    return None
 
 
 def _whose_else(pipe_dir: Path) -> str | None:

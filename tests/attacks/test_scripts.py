@@ -283,6 +283,8 @@ def test_nor_over_what_a_stranger_has_left_in_it_before_it_was_closed_to_him(
     done = mpstui(*words, MPSTUI_AUDIT_LOG=os.fspath(tmp_path / "audit"))
     said = f"/{name} belongs to UID {stranger.uid}, and the daemon would open"
     assert (done.returncode, said in done.stdout + done.stderr) == (6, True), done
+    start = "mpstui daemon start", "nvidia-cuda-mps-control -d"
+    assert [each in discover((folder,), env={})[0].remedy for each in start] == [True, False]
     spec = DaemonSpec(place / "pipe", place / "log", multi_user=True)
     done = run_part(place, unit_text("slurm", (spec,)), "prolog_slurmd")
     assert (done.returncode, f"what the daemon opens: {folder / name}" in done.stdout) == (1, True), done
