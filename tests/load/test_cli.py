@@ -18,6 +18,8 @@ import pytest
 
 from mpstui import api
 from mpstui.cli import experiment, load, loadoptions
+from mpstui.cli.output import complain
+from mpstui.core.requests import Unable
 from mpstui.load import stopping
 from mpstui.node import open_node
 from mpstui.observe.sources import NodeSources
@@ -40,7 +42,15 @@ def sources(node: SimNode) -> NodeSources:
 
 async def run(module: Any, sources: NodeSources, node: SimNode, *words: str) -> int:
     async with api.open((node.pipe_dir,), read_only=False) as opened:
+        return await said(module, opened, *words)
+
+
+async def said(module: Any, opened: api.AsyncNode, *words: str) -> int:
+    """As the command line's front door says what is not done."""
+    try:
         return int(await module.run(parse(module, *words), opened))
+    except Unable as why:
+        return complain(str(why), why.status, why.remedy)
 
 
 async def test_a_table_says_simulated(sources: NodeSources, node: SimNode, capsys: pytest.CaptureFixture[str]) -> None:
@@ -180,7 +190,7 @@ async def test_without_a_daemon_it_offers_to_start_one(
 ) -> None:
     monkeypatch.setenv("MPSTUI_CONTROL_BINARY", sources.control_binary[-1])
     async with api.open((tmp_path,), read_only=False) as opened:
-        assert await load.run(parse(load, "fma"), opened) == 3
+        assert await said(load, opened, "fma") == 3
     assert "--private" in capsys.readouterr().err
 
 
@@ -400,5 +410,5 @@ async def test_read_only_is_said_before_anybody_is_asked(
 
     monkeypatch.setattr(load, "ask_beside", asked)
     async with api.open((node.pipe_dir,), read_only=True) as opened:
-        assert await load.run(parse(load, "fma"), opened) == 6
+        assert await said(load, opened, "fma") == 6
     assert "mpstui runs read-only" in capsys.readouterr().err
