@@ -202,9 +202,11 @@ class Viewer:
             def look(player: Player) -> ShownMoment | None:
                 return player.next_event(at) if events > 0 else player.previous_event(at)
 
-            found = await self._ask(look)
+            found, span = await self._ask(lambda player: (look(player), player.span))
+            if found is None and events > 0:
+                return "There is no later event."
             if found is None:
-                return "There is no later event." if events > 0 else "There is no earlier event."
+                return f"The record has no earlier event: it begins at {_told(span[0], span)}."
             await self._stand(found.time)
             return None
 
