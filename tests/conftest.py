@@ -91,6 +91,18 @@ _LONG = (
     "test_pty_monkey.py::",
     "test_commands.py::test_commands_of_others_are_no_held_session",
     "test_advice.py::test_a_silent_daemon",
+    "test_pty_private.py::test_it_starts_paints_and_heeds_keys_where_names_are_missing",
+    "test_typed_ahead_pty.py::test_what_follows_an_opening_key_at_once_reaches_only_what_it_opened[-overview]",
+    "test_typed_ahead_pty.py::test_what_follows_an_opening_key_at_once_reaches_only_what_it_opened[-past]",
+    "test_replay_drivers.py::test_every_recorded_start_comes_out_as_it_was[555",
+    "test_namespaces_screen.py::test_a_namespace_is_made_limited_and_deleted_by_keys",
+    "test_exchanged.py::test_who_takes_the_place_of_roots_daemon_is_told_of_and_does_not_make_it_his",
+    "test_exchanged.py::test_a_daemon_that_does_not_listen_at_all_of_its_sockets_yet_is_starting",
+    "test_gather.py::test_a_binary_that_hangs_is_not_waited_for",
+    "test_units.py::test_a_command_that_meets_somebody_elses_session_is_sent_again",
+    "test_cli.py::test_nbody_times_a_fixed_amount_of_work_with_and_without_mps",
+    "test_cli.py::test_stop_tells_the_safe_ways_from_the_others[safe]",
+    "test_backend.py::test_a_daemon_that_is_started_comes_onto_a_screen_for_another_directory",
 )
 """Tests that take more than ten seconds on a busy machine, most of them because they wait."""
 
@@ -99,7 +111,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The long ones come first, some to each worker, whose part of the tests is one piece of the list: none of them is
     left for the end, when the others have nothing more to do."""
     long = [item for item in items if any(name in item.nodeid for name in _LONG)]
-    rest = [item for item in items if item not in set(long)]
+    early = set(long)
+    rest = [item for item in items if item not in early]
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     total = len(items)
     items.clear()
