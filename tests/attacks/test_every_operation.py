@@ -20,6 +20,7 @@ from mpstui.control.channel import RawReply
 from mpstui.core import condition
 from mpstui.core.condition import Moment
 from mpstui.core.model import Cause, Client, Condition, ProcessKey, ServerFault, SessionHolder, Snapshot
+from mpstui.core.requests import Unable
 from mpstui.core.trust import Speaker
 from mpstui.load.supervisor import Supervisor
 from mpstui.load.types import LoadSpec
@@ -136,7 +137,7 @@ def test_a_pid_that_a_stranger_claims_is_not_his_to_answer_for() -> None:
     roots = replace(roots, pipe_dir=Path("/tmp/root"), servers=(), condition=condition.held(None, "", None, Moment()))
     both = replace(claimed, daemons=(mallorys, roots))
     request = Request("terminate_client", Path())
-    with pytest.raises(Refused, match="control session"):
+    with pytest.raises(Unable, match="control session"):
         _client_of(VICTIM.pid, request, both, ())
     with pytest.raises(Refused, match="a daemon of mallory; to use it anyway, name it"):
         _client_of(VICTIM.pid, request, claimed, ())

@@ -256,7 +256,7 @@ def test_a_report_says_what_the_terminal_says_and_names_the_axes_of_its_plots() 
         "a &amp; b",
         "&lt;gpu&gt; · driver unknown · now · 3 other MPS clients on the device when it began",
         "median (smallest–largest) of the repeats",
-        "on the device: of each repeat the median reading",
+        "on the device: the median reading of each repeat",
         "<th>SM activity</th><th>power</th>",
         "<td>50 (40–60) %</td><td>300 W</td>",
         "<p>&lt;note&gt;</p>",
