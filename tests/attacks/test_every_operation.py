@@ -27,7 +27,6 @@ from mpstui.load.types import LoadSpec
 from mpstui.observe.reducer import _as_claimed
 from mpstui.operations import lock
 from mpstui.operations.audit import AuditLog
-from mpstui.operations.check import Refused
 from mpstui.operations.load import NotStarted, OperatedLoad
 from mpstui.operations.operation import Operation, Work
 from mpstui.operations.registry import OPERATIONS, operation
@@ -139,7 +138,7 @@ def test_a_pid_that_a_stranger_claims_is_not_his_to_answer_for() -> None:
     request = Request("terminate_client", Path())
     with pytest.raises(Unable, match="control session"):
         _client_of(VICTIM.pid, request, both, ())
-    with pytest.raises(Refused, match="a daemon of mallory; to use it anyway, name it"):
+    with pytest.raises(Unable, match="a daemon of mallory; to use it anyway, name it"):
         _client_of(VICTIM.pid, request, claimed, ())
     assert _client_of(VICTIM.pid, request, claimed, (PIPE,)).pipe_dir == PIPE
     his = replace(claimed, daemons=(replace(mallorys, speaker=Speaker(BYSTANDER, "a daemon of bystander")),))
