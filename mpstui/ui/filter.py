@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, TypeVar
 from mpstui.core.cells import gpu_label
 from mpstui.core.model import Client, Event
 from mpstui.core.text import printable, typed_size
-from mpstui.fields import CLIENT, EVENT, SIZE, SIZES, TEXTS, TIME, Field, Thing, View, searched
+from mpstui.fields import CLIENT, EVENT, FLAG, SIZE, SIZES, TEXTS, TIME, Field, Thing, View, searched
 from mpstui.history.times import parse_time
 
 T = TypeVar("T")
@@ -145,9 +145,11 @@ class Filter(Generic[T]):
         return next(whole, next((name for name in names if f"_{text}" in name), ""))
 
     def field_meant(self) -> str:
-        """The field that a word without a colon is the name of; empty where there is none."""
+        """The field that a word without a colon is the name of, as it is typed; empty where there is none."""
         words = (value for wanted, name, value in self._terms if wanted and not name)
-        return next(filter(None, map(self._begun, words)), "")
+        name = next(filter(None, map(self._begun, words)), "")
+        each = self._fields.get(name)
+        return f"{name}:{'yes' if each is not None and each.type is FLAG else ''}" if name else ""
 
     def matches(self, item: T, view: View, line: str | None = None) -> bool:
         """Whether it is shown. Text without a name is looked for in ``line``, where that is given."""

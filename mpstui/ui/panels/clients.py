@@ -462,7 +462,7 @@ class ClientsPanel(TablePanel[Client | Group]):
             return f"Esc clears the filter: {complaint}"
         if not (self.filter and self._all):
             return "no clients"
-        named = f". A field has a colon: {name}:" if (name := self.filter.field_meant()) else ""
+        named = f". A field has a colon: {name}" if (name := self.filter.field_meant()) else ""
         return f"no client matches the filter; Esc clears it{named}"
 
     def sorted_by(self, each: Field[Client | Group]) -> str:
