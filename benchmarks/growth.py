@@ -75,10 +75,11 @@ def main() -> None:
             dirs.insert(0, place / "guests")
         named = [word for each in dirs for word in ("--pipe-dir", os.fspath(each))]
         profile = ["-m", "cProfile", "-o", options.profile] if options.profile else []
+        paths = [os.fspath(HERE), *filter(None, [os.environ.get("PYTHONPATH")])]
         terminal = stack.enter_context(
             Terminal(
                 [sys.executable, *profile, "-m", "mpstui", *named],
-                environment={"PYTHONPATH": os.fspath(HERE), "PYTHONDONTWRITEBYTECODE": ""},
+                environment={"PYTHONPATH": os.pathsep.join(paths), "PYTHONDONTWRITEBYTECODE": ""},
                 record=False,
             )
         )
