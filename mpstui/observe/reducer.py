@@ -148,6 +148,8 @@ class Watched:
     """What the daemon that runs there knows; None where nobody has been asked."""
     led: str | None = None
     """Where its name leads, and led before, where somebody has led it elsewhere while one looked; a clause."""
+    led_at_first: Path | None = None
+    """Where it led before that; once it leads there again nothing is told."""
     past: bool = False
     """Nobody can be asked: its logs of long ago are all that there is."""
     partitions: PartitionTable | None = field(default=None, metadata=NOT_KEPT)
@@ -360,7 +362,9 @@ class NodeState:
             old = (before.state, before.daemon) if before else None
             elsewhere = before is not None and place.speaker.is_elsewhere(before.speaker)
             if before is not None and elsewhere and place.real != before.real:
-                watched.led = _led(before, place, now)
+                watched.led_at_first = watched.led_at_first or before.real or before.pipe_dir
+                back = (place.real or place.pipe_dir) == watched.led_at_first
+                watched.led = None if back else _led(before, place, now)
             if old == (place.state, place.daemon) and not elsewhere:
                 continue
             changed.append(place.pipe_dir)

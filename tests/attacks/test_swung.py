@@ -57,6 +57,18 @@ def test_it_is_said_and_nobody_has_ended() -> None:
     assert "daemon_ended" not in {event.kind for event in shown.events}
 
 
+def test_it_is_over_once_the_name_leads_again_where_it_led_at_first() -> None:
+    """It was said for as long as mpstui ran."""
+    node = NodeState(euid=0)
+    said = []
+    for now, (real, inode) in enumerate([(ONE, 1), (OTHER, 2), (LINK, 3), (OTHER, 2), (ONE, 1), (LINK, 3), (ONE, 4)]):
+        node.set_places([place(real, inode, 7)._replace(real=None if real == LINK else real)], float(now))
+        said.append([each.text for each in node.snapshot(float(now)).problems if each.code == "daemon_led_elsewhere"])
+    assert [bool(texts) for texts in said] == [False, True, True, True, False, True, False]
+    assert f"{LINK} leads to {OTHER} since" in said[3][0]
+    assert f"led to {LINK} before" in said[3][0]
+
+
 @pytest.mark.parametrize("daemon", [7, None])
 def test_of_another_directory_nothing_is_known_of_before(daemon: int | None) -> None:
     node = NodeState(euid=0)
