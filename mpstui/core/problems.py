@@ -94,8 +94,8 @@ KINDS: Final[Mapping[str, Mapping[Severity, Words]]] = {
     "daemon_led_elsewhere": {
         "warning": Words(
             "The name of the daemon's directory leads to another one than before: what is shown is what is there now.",
-            "Name the directory that is meant, and not a link to it: --pipe-dir. This is told until the name leads back, or "
-            "mpstui is started again.",
+            "Name the directory that is meant, and not a link to it: --pipe-dir. This is told until the name leads "
+            "back or mpstui starts anew.",
         )
     },
     "daemon_environment": {
