@@ -23,6 +23,7 @@ import fcntl
 import json
 import os
 import re
+import shlex
 import stat
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -192,7 +193,8 @@ class DaemonTurn:
         that is not possible."""
         if sent and not answered and same_run(find_run(self._pipe_dir), self.run) is False:
             return "another daemon has been started there meanwhile"
-        entry = {**_identity(client, self.run), "time": time.time(), "uid": os.geteuid(), "sent": sent}
+        when = {"time": time.time(), "uid": os.geteuid(), "node": os.uname().nodename}
+        entry = {**_identity(client, self.run), **when, "sent": sent}
         if answered:
             entry["answered"] = True
         for index, file in enumerate(self._files):
@@ -349,6 +351,14 @@ def _attempt(place: TurnPlace) -> int:
             # Whoever may write there may have put another file in its place, which somebody else has locked.
             if not _is_there(folder, place.path.name, file):
                 raise _NotYet("its lock file is replaced again and again")
+            if os.fstat(file).st_uid != place.user:
+                os.unlink(place.path.name, dir_fd=folder)
+                raise _NotYet(f"this daemon cannot be locked: {FILE}: it is made anew again and again")
+            if place.beside:
+                _clear(place.path)
+        except OSError as error:
+            os.close(file)
+            raise _no_turn(error, place.path) from None
         except BaseException:
             os.close(file)
             raise
@@ -399,8 +409,11 @@ def _open_in(folder: int, place: TurnPlace) -> int:
             os.stat(SOCKETS[0], dir_fd=folder)
     except PermissionError:
         found = os.stat(name, dir_fd=folder, follow_symlinks=False)
-        if me == place.user and found.st_uid == 0 and stat.S_ISREG(found.st_mode) and not found.st_size:
-            raise _NotYet(f"this daemon cannot be locked: {name}: root is making it") from None
+        if me == place.user and found.st_uid == 0 and stat.S_ISREG(found.st_mode) and not place.beside:
+            if not found.st_size and time.time() - found.st_ctime < WAIT:
+                raise _NotYet(f"this daemon cannot be locked: {name}: root is making it") from None
+            whose = f"it is root's, from a daemon before: rm {shlex.quote(path_text(place.path))}"
+            raise PermissionError(errno.EACCES, f"{os.strerror(errno.EACCES)}; {whose}", name) from None
         raise
     try:
         file = os.open(name, flags | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=folder)
@@ -419,13 +432,14 @@ def _check(file: int, place: TurnPlace) -> None:
         raise _NotOurs(
             f"this daemon cannot be locked safely: {shown} is no plain file, or has several names (hard links)"
         )
-    half_made = found.st_uid == 0 == me and place.user and not found.st_size  # an mpstui of root's was ended before
-    if found.st_uid != place.user and not half_made:
+    # Root has not given it away: of a daemon of root's before, or an empty one where an mpstui of root's was ended.
+    kept = found.st_uid == 0 == me and place.user
+    if found.st_uid != place.user and not kept:
         owner = user_name(found.st_uid)
         raise _NotOurs(f"this daemon cannot be locked safely: {shown} belongs to {owner}")
     if stat.S_IMODE(found.st_mode) != 0o600:  # somebody else may have it open, or have written it
         raise _NotOurs(f"this daemon cannot be locked safely: {shown} is open to others")
-    if half_made:
+    if kept and not found.st_size:
         os.fchown(file, place.user, -1)
 
 
@@ -443,6 +457,19 @@ def _is_there(folder: int, name: str, file: int) -> bool:
         return os.path.samestat(os.stat(name, dir_fd=folder, follow_symlinks=False), os.fstat(file))
     except OSError:
         return False
+
+
+def _clear(mine: Path) -> None:
+    """Takes away what is of no use any more beside a file that is locked: of runs whose terminated clients are gone,
+    which is known of those of this node alone (a home may be on several)."""
+    for path in mine.parent.glob("*.lock"):
+        with suppress(OSError), ExitStack() as held:
+            file = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            held.callback(os.close, file)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # not one's own, nor another's
+            there = any(each.get("node") != os.uname().nodename or _may_live(each, {}) for each in _entries(file))
+            if not there and os.path.samestat(os.lstat(path), os.fstat(file)):
+                os.unlink(path)
 
 
 def _give_back(place: TurnPlace, file: int) -> None:

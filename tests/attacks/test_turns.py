@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import os
 import shutil
@@ -111,6 +112,7 @@ from mpstui.core.model import Client, ProcessKey
 from mpstui.observe.discovery import find_speaker
 
 lock._SHARED = Path(os.environ.get("SHARED", "/none"))
+lock.WAIT = float(os.environ.get("WAIT", lock.WAIT))
 
 async def main():
     client = Client(ProcessKey(int(sys.argv[3]), 5 if len(sys.argv) < 5 else None), 7, 1)
@@ -162,6 +164,28 @@ def test_only_a_file_that_root_is_making_is_waited_for(stranger: Stranger) -> No
     path.chmod(0o600)
     done = stranger.run(stranger.interpreter, "-c", SEND, ROOT, stranger.home / "p", "4711", check=False)
     assert f"this daemon cannot be locked: {FILE}: Permission denied" in done.stderr
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o777])
+@pytest.mark.parametrize("held", ["", "{}\n"])
+def test_a_file_of_roots_daemon_before_is_the_users_once_root_has_come(
+    stranger: Stranger, roots: Stranger, shared: Path, mode: int, held: str
+) -> None:
+    """Where root's daemon ran, a service user's does: his terminates were refused for ever, and root's and his had two
+    turns."""
+    (pipe_dir := roots.home / "p").mkdir()
+    os.chown(pipe_dir, stranger.uid if mode == 0o755 else 0, -1)
+    pipe_dir.chmod(mode)
+    (pipe_dir / FILE).write_text(held)
+    (pipe_dir / FILE).chmod(0o600)
+    lying_daemon(stranger, pipe_dir, clients=[], mode=0)
+    words = ("-c", SEND, ROOT, pipe_dir, "4711")
+    if mode == 0o755:
+        done = stranger.run(stranger.interpreter, *words, check=False, env={"WAIT": "0"})
+        assert f"{FILE}: Permission denied; it is root's, from a daemon before: rm {pipe_dir}/{FILE}" in done.stderr
+    assert send(pipe_dir, shared=shared)
+    assert stranger.run(stranger.interpreter, *words).stdout == ""
+    assert (pipe_dir / FILE).stat().st_uid == stranger.uid
 
 
 async def test_whoever_waits_is_told_who_has_it_and_not_for_ever(node: SimNode) -> None:
@@ -509,6 +533,26 @@ async def test_where_root_has_no_place_of_its_own_either_it_is_in_its_home(
 async def test_what_is_empty_does_not_stay_beside_the_pipe_directory(open_to_all: Path, shared: Path) -> None:
     await hold(open_to_all)
     assert os.listdir(shared) == []
+
+
+async def test_nor_what_was_sent_to_clients_of_before(
+    open_to_all: Path, shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There was one file more for each run of each daemon, for as long as the machine ran, and in a home for ever."""
+    ended = subprocess.Popen(["true"])  # noqa: ASYNC220
+    ended.wait(120)
+    dead, mine = Client(ProcessKey(ended.pid, 1)), process_key(os.getpid())
+    assert mine is not None
+    os.mkdir(shared, 0o700)
+    for run, client in ((1, dead), (2, Client(mine)), (3, dead), (4, dead), (5, Client(ProcessKey(3)))):
+        with monkeypatch.context() as with_, (shared / f"{run}-1.lock").open("w+b") as file:
+            if run == 3:
+                with_.setattr(os, "uname", lambda: os.uname_result(("Linux", "elsewhere", "", "", "")))
+            assert DaemonTurn(shared, [file.fileno()], {"control": [run, 1]}).note(client, sent=True) is None
+    with (shared / "4-1.lock").open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        await hold(open_to_all)
+    assert sorted(os.listdir(shared)) == ["2-1.lock", "3-1.lock", "4-1.lock", "5-1.lock"]
 
 
 async def test_a_file_system_that_does_not_let_go_keeps_one_thread_and_no_more(
