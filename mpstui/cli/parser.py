@@ -198,8 +198,8 @@ def _add_status(commands: Any, node: LateParser) -> None:
         "--health",
         action="store_true",
         help="a liveness probe, which sends no command: exit status 0 where each daemon runs, 3 where one does not, 4 "
-        "where one is stopped, told to quit, busy with one session for 10 s, or its sockets are another user's or not "
-        "there",
+        "where one is stopped, told to quit, busy with one session for 10 s, its sockets are not there, or another "
+        "user's are in a directory of root's or of your own",
     )
     shown.add_argument(
         "--group-by",

@@ -64,8 +64,9 @@ def _of_place(place: Place) -> Health:
         reason = place.detail or f"{shown}: no daemon runs there"
         return Health(NOT_PERMITTED if closed else ABSENT, reason)
     if not place.usurped(os.geteuid()) and (other := _in_anothers_place(place)) is not None:
-        text = f"sockets of {user_name(other)} are there, and no daemon of the directory's owner is seen to run"
-        return Health(NO_ANSWER, f"{shown}: {text}")
+        user, text = user_name(other), "whoever may write there can have put them in the place of its own daemon's"
+        meant = f"If {user}'s daemon is the one that is meant, ask as that user, or give the directory to that user"
+        return Health(NO_ANSWER, f"{shown}: sockets of {user} are in a directory of another owner: {text}. {meant}")
     if place.daemon is None:
         return Health(WELL)  # it runs where no more of it is to be seen, as in another container
     pid = place.daemon.pid
@@ -95,7 +96,8 @@ def _of_place(place: Place) -> Health:
 
 def _in_anothers_place(place: Place) -> int | None:
     """Another user whose sockets are in a directory of root's, or of one's own: whoever may write there puts his own in
-    the place of those of a daemon that has ended."""
+    the place of those of a daemon that has ended. So does a service user's daemon in a volume that all may write to:
+    which of the two it is the user knows, who asks for his own, and nobody else."""
     euid = os.geteuid()
     try:
         if is_anothers(os.stat(place.pipe_dir).st_uid, euid):

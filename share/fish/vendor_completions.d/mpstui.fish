@@ -74,7 +74,7 @@ complete -c mpstui -n '_shtab_mpstui_using status' -l log-dir -xka "(__fish_comp
 complete -c mpstui -n '_shtab_mpstui_using status' -l demo -d 'work on a simulated node, started for this and ended with it; --demo=NAME for one on which something is wrong: fault, blocked, held, pending, full, stale, nostart; or of a daemon in another mode: static, v3'
 complete -c mpstui -n '_shtab_mpstui_using status' -l json -d 'print JSON, schema 1'
 complete -c mpstui -n '_shtab_mpstui_using status' -l fields -x -d 'show these, in this order: pid,user,gpu_memory or server.pid,device.name; “mpstui schema status” has all'
-complete -c mpstui -n '_shtab_mpstui_using status' -l health -d 'a liveness probe, which sends no command: exit status 0 where each daemon runs, 3 where one does not, 4 where one is stopped, told to quit, busy with one session for 10 s, or its sockets are another user'"'"'s or not there'
+complete -c mpstui -n '_shtab_mpstui_using status' -l health -d 'a liveness probe, which sends no command: exit status 0 where each daemon runs, 3 where one does not, 4 where one is stopped, told to quit, busy with one session for 10 s, its sockets are not there, or another user'"'"'s are in a directory of root'"'"'s or of your own'
 complete -c mpstui -n '_shtab_mpstui_using status' -l group-by -xka "pod job unit container user gpu server" -d 'the clients in groups with sums of memory and limits: pod, job, unit, container, user, gpu, server'
 complete -c mpstui -n '_shtab_mpstui_using status' -l watch -d 'go on, and print a line for each thing that comes, goes or changes: for a screen reader, or a log'
 complete -c mpstui -n '_shtab_mpstui_using status' -l at -x -d 'the state at that time, from the logs: 10m, 2026-11-20T21:29:12'
