@@ -121,7 +121,9 @@ def test_who_takes_the_place_of_roots_daemon_that_has_ended_is_not_its_life(
     lying_daemon(stranger, pipe_dir, clients=[], mode=0, called=called)
     health = mpstui("status", "--health", "--pipe-dir", pipe_dir)
     assert (health.returncode, f"sockets of UID {stranger.uid}" in health.stderr) == (4, True), health
-    meant = f"If UID {stranger.uid}'s daemon is the one that is meant, ask as that user, or give the directory to that user"
+    meant = (
+        f"If UID {stranger.uid}'s daemon is the one that is meant, ask as that user, or give the directory to that user"
+    )
     assert (meant in health.stderr, "is seen to run" in health.stderr) == (True, False), health
     own = lying_daemon(stranger, stranger.home / "p", clients=[])
     assert mpstui("status", "--health", "--pipe-dir", stranger.home / "p").returncode == 0, own.pid
