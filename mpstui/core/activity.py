@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from math import isnan, nan
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from mpstui.core.model import Client, ProcessKey, Snapshot, Source
-from mpstui.core.text import UNKNOWN, path_text, plural
+from mpstui.core.model import Client, Daemon, ProcessKey, Snapshot, Source
+from mpstui.core.text import UNKNOWN, owner, path_text, plural
 
 CAVEAT = "Launches are not SM time: one long kernel keeps a GPU as busy as a thousand short ones."
 ELSEWHERE = "it is in another PID namespace, and which process it is here is not proved"
@@ -120,7 +120,8 @@ def activity_look(
         found.append(Launcher(key, *rest, count, rate, share, why, **more))  # type: ignore[call-arg, arg-type]
 
     for daemon in snapshot.daemons:
-        for c in daemon.clients():
+        lies = _not_its_own(daemon)
+        for c in (c for c in daemon.clients() if c.key not in lies):
             memory = sum(c.gpu_memory.values()) if c.gpu_memory else None
             shown = (daemon.pipe_dir, c.server_pid, c.uid, c.user, c.command, c.container, memory)
             add(c.key, c.local, *shown, devices=tuple(c.device_uuids), memory_by_device=c.gpu_memory or None)
@@ -129,6 +130,11 @@ def activity_look(
     found.sort(key=lambda each: (each.launches is None, -(each.launches or 0), each.pid))
     running = sum(daemon.runs for daemon in snapshot.daemons)
     return ActivityLook(snapshot.time, snapshot.source, seconds, how, tuple(found), running, tuple(_unknown(snapshot)))
+
+
+def _not_its_own(daemon: Daemon) -> Collection[ProcessKey]:
+    """Other users' processes that a user's daemon names as its clients: they are shown as no clients on its word."""
+    return {of.key for what, of in daemon.lies() if what == "client"}
 
 
 def _unknown(snapshot: Snapshot) -> Iterator[str]:
@@ -140,6 +146,9 @@ def _unknown(snapshot: Snapshot) -> Iterator[str]:
             yield f"No daemon to ask: {why}."
         elif daemon.runs and not daemon.servers_known:
             yield f"The clients are not known: {why}."
+        if lies := _not_its_own(daemon):
+            named = f"{owner(daemon.user, daemon.uid)}'s daemon in {path_text(daemon.pipe_dir)} names"
+            yield f"{named} {plural(len(lies), 'process')} of other users as its clients, which cannot be so."
     if snapshot.nvml_detail is not None and running:
         yield f"Who computes without MPS is not known: {snapshot.nvml_detail}."
 

@@ -11,6 +11,7 @@ import pytest
 
 from mpstui.core.activity import activity_look, launching_words, rate_text, short_rate, sparkline
 from mpstui.core.model import Activity, Client, Daemon, OutsideClient, ProcessKey, Server, Snapshot
+from mpstui.core.trust import Speaker
 from mpstui.fields import CLIENT, View
 from mpstui.observe.activity import BUDGET, ActivityLog, ActivityWatch, ActivityWindow
 from mpstui.observe.problems import idle_clients
@@ -199,6 +200,17 @@ def test_a_look_has_everybody_in_the_order_of_their_launches_and_why_not() -> No
     assert look.sentence == "In 2.0 s 1 of 2 clients launched kernels, 1 of 1 without MPS; 2 could not be counted."
     words = [launching_words(some, "launch", "launches") for some in (look.launchers[1:2], look.launchers[:1])]
     assert words == ["1 of 1 client launches", "1 of 1 process without MPS launches"]
+
+
+def test_a_users_daemon_makes_no_client_of_another_users_process() -> None:
+    """They stood in the list as clients of MPS, root's among them."""
+    clients = tuple(Client(ProcessKey(pid, 1), uid=uid) for pid, uid in ((1, 0), (7, 1000), (8, 1001)))
+    speaker = Speaker(1000, "a daemon of bob")
+    server = Server(ProcessKey(5, 1), uid=1000, user="bob", clients=clients)
+    daemon = Daemon(Path("/tmp/p"), key=ProcessKey(4, 1), uid=1000, user="bob", speaker=speaker, servers=(server,))
+    look = activity_look(Snapshot(0.0, daemons=(daemon,)), 2.0, "", dict.fromkeys((c.key for c in clients), 5), {})
+    assert [each.pid for each in look.launchers] == [7]
+    assert "bob's daemon in /tmp/p names 2 processes of other users as its clients, which cannot be so" in look.sentence
 
 
 def test_rates_are_never_nothing_where_there_was_a_launch() -> None:
