@@ -102,6 +102,8 @@ def prepare(directory: Path, mode: int) -> tuple[str, ...]:
             )
         if not made and found.st_mode & _OTHERS_WRITE:
             return (f"{name} was writable for others (mode {stat.S_IMODE(found.st_mode):04o}); it no longer is",)
+    except OSError as error:  # a file system in user space tells nobody but its user
+        raise _refusal(directory, error) from None
     finally:
         os.close(descriptor)
     return ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import signal
@@ -22,7 +23,7 @@ from mpstui.control.mps import MpsControl
 from mpstui.core import condition
 from mpstui.core.model import Client, Condition, Daemon, ProcessKey, Server, Snapshot
 from mpstui.core.trust import Speaker
-from mpstui.daemons.directories import DaemonError, check_length
+from mpstui.daemons.directories import DaemonError, check_length, prepare
 from mpstui.daemons.spec import DaemonSpec, Started
 from mpstui.daemons.stale import clean
 from mpstui.daemons.start import environment_of, place_of
@@ -45,6 +46,22 @@ LIVING = {"control", "control_lock", "control_privileged", "log", "nvidia-cuda-m
 
 def spec_in(place: Path, **fields: object) -> DaemonSpec:
     return replace(DaemonSpec(place / "mps_0", place / "mps_log_0"), **fields)
+
+
+def test_a_name_in_the_directory_that_its_user_lets_nobody_look_at_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file system in user space in the FIFO's place: it was a traceback, and a compute mode was not given back."""
+    look = os.stat
+
+    def closed(path: str | Path, **more: object) -> os.stat_result:
+        if path == "log":
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return look(path, **more)  # type: ignore[call-overload, no-any-return]
+
+    monkeypatch.setattr(os, "stat", closed)
+    with pytest.raises(DaemonError, match="cannot be made or opened: Permission denied"):
+        prepare(tmp_path / "p", 0o755)
 
 
 def files(pipe_dir: Path) -> set[str]:
