@@ -231,6 +231,13 @@ def _entries(file: int) -> list[dict[str, Any]]:
     return found
 
 
+def _is_list(file: int) -> bool:
+    """Whether it is a list of what was sent, and nothing else, as a log that has been moved there."""
+    entries = _entries(file)
+    whole = len(entries) == len(os.pread(file, _READ, 0).splitlines())
+    return bool(entries) and whole and all("run" in each for each in entries)
+
+
 def _shorten(file: int, run: Run) -> int:
     data = b"".join(json.dumps(entry).encode() + b"\n" for entry in _entries(file) if _may_live(entry, run))
     os.pwrite(file, data, 0)
@@ -437,10 +444,14 @@ def _check(file: int, place: TurnPlace) -> None:
     if found.st_uid != place.user and not kept:
         owner = user_name(found.st_uid)
         raise _NotOurs(f"this daemon cannot be locked safely: {shown} belongs to {owner}")
-    if stat.S_IMODE(found.st_mode) != 0o600:  # somebody else may have it open, or have written it
+    # Where others may write to it, or to the directory, somebody else may have it open, or have written it.
+    opened = stat.S_IMODE(found.st_mode) != 0o600
+    if opened and (found.st_mode & 0o022 or place.exposed or not _is_list(file)):
         raise _NotOurs(f"this daemon cannot be locked safely: {shown} is open to others")
     if kept and not found.st_size:
         os.fchown(file, place.user, -1)
+    if opened:
+        os.fchmod(file, 0o600)  # whoever may read it may lock it
 
 
 def _lock(file: int) -> None:

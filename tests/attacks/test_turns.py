@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import threading
@@ -186,6 +187,25 @@ def test_a_file_of_roots_daemon_before_is_the_users_once_root_has_come(
     assert send(pipe_dir, shared=shared)
     assert stranger.run(stranger.interpreter, *words).stdout == ""
     assert (pipe_dir / FILE).stat().st_uid == stranger.uid
+
+
+@pytest.mark.parametrize(("held", "counts"), [(None, True), ("", False), ("[4711]\n", False), ('{"a": 1}\n', False)])
+async def test_a_list_that_an_admin_has_opened_to_readers_still_counts(
+    node: SimNode, shared: Path, held: str | None, counts: bool
+) -> None:
+    """As by chmod -R: it was left, and what had been sent was not known. Any other file may be one that a stranger has
+    moved there, and has open."""
+    path, client = node.pipe_dir / FILE, Client(ProcessKey(os.getpid(), 5))
+    async with turn(node.pipe_dir, find_speaker(node.pipe_dir), wait=0) as mine:
+        mine.note(client, sent=True)
+    if held is not None:
+        path.write_text(held)
+    for name in os.listdir(shared) if os.geteuid() == 0 else []:
+        os.unlink(shared / name)  # as of a container with a /run of its own
+    path.chmod(0o644)
+    async with turn(node.pipe_dir, find_speaker(node.pipe_dir), wait=0) as mine:
+        assert (mine.was_sent(client) is not None) is counts
+    assert stat.S_IMODE(path.stat().st_mode) == (0o600 if counts else 0o644)
 
 
 async def test_whoever_waits_is_told_who_has_it_and_not_for_ever(node: SimNode) -> None:
