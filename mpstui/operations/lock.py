@@ -426,6 +426,11 @@ def _open_in(folder: int, place: TurnPlace) -> int:
         file = os.open(name, flags | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=folder)
     except FileExistsError:  # by somebody else, between the two
         raise _NotYet("its lock file is replaced again and again") from None
+    except PermissionError:
+        if place.beside or me == 0:
+            raise
+        give = f"as root: chown {place.user} {shlex.quote(path_text(place.path.parent))}"
+        raise PermissionError(errno.EACCES, f"{os.strerror(errno.EACCES)}; {give}", name) from None
     os.fchmod(file, 0o600)
     if me == 0 and place.user:
         os.fchown(file, place.user, -1)  # its user may come first the next time

@@ -189,6 +189,22 @@ def test_a_file_of_roots_daemon_before_is_the_users_once_root_has_come(
     assert (pipe_dir / FILE).stat().st_uid == stranger.uid
 
 
+def test_a_user_whose_daemon_is_in_a_directory_of_roots_is_told_what_lets_him_take_his_turn(
+    stranger: Stranger, roots: Stranger
+) -> None:
+    """Closed since the daemon was started there: he cannot make the file. A list in his home would not be known to
+    root."""
+    (pipe_dir := roots.home / "p").mkdir()
+    pipe_dir.chmod(0o777)
+    lying_daemon(stranger, pipe_dir, clients=[], mode=0)
+    pipe_dir.chmod(0o755)
+    words = ("-c", SEND, ROOT, pipe_dir, "4711")
+    done = stranger.run(stranger.interpreter, *words, check=False)
+    assert f"{FILE}: Permission denied; as root: chown {stranger.uid} {pipe_dir}" in done.stderr
+    os.chown(pipe_dir, stranger.uid, -1)
+    assert stranger.run(stranger.interpreter, *words).stdout == "sent\n"
+
+
 @pytest.mark.parametrize(("held", "counts"), [(None, True), ("", False), ("[4711]\n", False), ('{"a": 1}\n', False)])
 async def test_a_list_that_an_admin_has_opened_to_readers_still_counts(
     node: SimNode, shared: Path, held: str | None, counts: bool
