@@ -90,7 +90,7 @@ def test_a_tie_with_one_who_was_perhaps_there_says_so() -> None:
 @pytest.mark.parametrize(
     ("there", "note"),
     [
-        ((Suspect(4),), "At 1 fault not even the user is known of client 4."),
+        ((Suspect(4),), "At 1 fault neither user nor command of client 4 is known."),
         ((), "At 1 fault nothing tells which clients were there."),
     ],
 )
@@ -109,7 +109,7 @@ def test_a_fault_told_twice_counts_once_and_nobody_known_is_said() -> None:
     ranking = rank([stranger, stranger])
     assert (len(ranking.faults), ranking.strangers, ranking.ranked) == (1, 1, ())
     assert ranking.sentence == "1 fault, and neither user nor command of any client there is known."
-    assert "At 1 fault not even the user is known of client 4." in ranking.notes
+    assert "At 1 fault neither user nor command of client 4 is known." in ranking.notes
 
 
 @pytest.mark.parametrize(

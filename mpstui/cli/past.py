@@ -96,7 +96,7 @@ def add_why(commands: Any, node: argparse.ArgumentParser) -> None:
         help="why a process is no client of MPS, or cannot become one",
         description="Looks at what a process sees: its environment, its root, its namespaces, its user and "
         "its devices, beside the daemons that run. Nothing is run, and nothing is changed. "
-        "Exit status: 0 told · 2 no such process · 5 its environment may not be read.",
+        "Exit status: 0 told · 2 no such process · 5 its environment cannot be read.",
         epilog="example: mpstui why 4711",
     )
     why.add_argument("pid", type=_pid, metavar="PID", help="its process id, as it is here")

@@ -265,7 +265,7 @@ def by_whom(daemon: Daemon) -> str | None:
     """Who makes it so: the process that holds the session, or the client that was terminated twice."""
     found = daemon.condition
     if (holder := found.holder) is not None:
-        likely = "" if holder.certain else " (the likely one; its environment may not be read)"
+        likely = "" if holder.certain else " (probably this one: its environment cannot be read)"
         return f"process {holder.pid}, {_user(holder.user, holder.uid)}{on_terminal(holder)}{likely}"
     if found.cause == "terminated_twice":
         client = daemon.find_client(found.ends[0])

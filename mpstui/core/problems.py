@@ -81,7 +81,7 @@ KINDS: Final[Mapping[str, Mapping[Severity, Words]]] = {
     "daemon_lies": {
         "warning": Words(
             "A user's daemon names processes of other users as its clients or server, which cannot be.",
-            "Believe nothing of what it says. mpstui ends no process of another user on its word.",
+            "Do not trust what it says. mpstui ends no process of another user on its word.",
         )
     },
     "daemon_usurped": {

@@ -117,7 +117,7 @@ class Ranking(NamedTuple):
                 s.pid for f in self.faults for s in f.suspects if s.uid is None and s.user is None and s.command is None
             ]
             who = client_pids(sorted(dict.fromkeys(unknown)))
-            out.append(f"At {plural(self.strangers, 'fault')} not even the user is known of {who}.")
+            out.append(f"At {plural(self.strangers, 'fault')} neither user nor command of {who} is known.")
         if self.unseen:
             out.append(f"At {plural(self.unseen, 'fault')} nothing tells which clients were there.")
         if self.faults:

@@ -224,7 +224,7 @@ def open_files(facts: Facts) -> Iterator[Finding]:
     for process in facts.processes:
         subject = f"{process.name} {process.pid}"
         if process.open_files is None:
-            yield Finding("open_files", "unknown", subject, "its limits may not be read", "Run mpstui as root.")
+            yield Finding("open_files", "unknown", subject, "its limits cannot be read", "Run mpstui as root.")
         elif process.open_files < OPEN_FILES:
             text = f"it may open {process.open_files} files; {OPEN_FILES} are recommended"
             yield Finding(

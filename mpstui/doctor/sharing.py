@@ -78,9 +78,9 @@ def _not_known(check: str, snapshot: Snapshot) -> str:
     if check in {"contexts", "outside"} and not snapshot.devices:
         return "NVML gives no reading of the devices"
     if check == "contexts" and all(device.contexts is None for device in snapshot.devices):
-        return "the contexts on them are not known"
+        return "how many contexts each GPU has is not known"
     if check == "environment" and any(daemon.environment is None for daemon in snapshot.daemons):
-        return "a daemon's environment may not be read"
+        return "a daemon's environment cannot be read"
     if check == "faults" and not all(daemon.servers_known for daemon in snapshot.daemons):
         return "a daemon has not told of its clients"
     return ""
@@ -137,7 +137,7 @@ def visible_devices(facts: Facts) -> Iterator[Finding]:
         subject, own = f"daemon {daemon.pid}", environments.get(daemon.pid)
         if own is None:
             yield Finding(
-                "visible_devices", "unknown", subject, "its environment may not be read", "Run mpstui as root."
+                "visible_devices", "unknown", subject, "its environment cannot be read", "Run mpstui as root."
             )
             continue
         set_to = own.get("CUDA_VISIBLE_DEVICES")
@@ -316,7 +316,7 @@ def variables(facts: Facts) -> Iterator[Finding]:
         said = f"started with {text}" if text else "started without a variable of MPS"
         yield Finding("variables", "ok", client_pids(pids), said)
     if hidden:
-        text = "their environment may not be read: the MPS variables that they were started with are not known"
+        text = "their environment cannot be read: the MPS variables that they were started with are not known"
         yield Finding("variables", "unknown", client_pids(hidden), text, "Run mpstui as root, on the node itself.")
 
 

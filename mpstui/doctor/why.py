@@ -304,7 +304,7 @@ def _of_place(
     if seen is None:
         if program.environment is None:
             yield Reason(
-                "unreadable", "possible", "where it looks for a daemon may not be read",
+                "unreadable", "possible", "where it looks for a daemon cannot be read",
                 ("its environment is its user's and root's alone",),
                 "Run mpstui as root; where root is refused too, the system or the container hides it.",
             )  # fmt: skip

@@ -477,7 +477,7 @@ HOLDER: Final[Thing[SessionHolder]] = Thing(
         Field("pid", "PID", INTEGER, lambda h, v: h.pid),
         Field("user", "user", TEXT, lambda h, v: h.user, null=True),
         Field("terminal", "terminal", TEXT, lambda h, v: h.terminal, null=True),
-        Field("certain", "certain", FLAG, lambda h, v: h.certain, about="false: it is only the likely one."),
+        Field("certain", "certain", FLAG, lambda h, v: h.certain, about="false: it is probably this process."),
     ),
 )
 
@@ -840,7 +840,7 @@ DAEMON: Final[Thing[Daemon]] = Thing(
             "default_active_thread_percentage", "default threads", SHARE,
             lambda d, v: d.default_active_thread_percentage, null=True,
             detail=Detail("defaults", 10, facts=default_facts),
-            metric=Metric("daemon_default_active_thread_ratio", "Share of the SMs for clients of servers to come."),
+            metric=Metric("daemon_default_active_thread_ratio", "Share of the SMs for clients of new servers."),
         ),
         Field(
             "default_client_priority", "default priority", INTEGER._replace(text=priority),
@@ -850,7 +850,7 @@ DAEMON: Final[Thing[Daemon]] = Thing(
         Field(
             "default_pinned_mem_limits", "default memory limits", SIZES, lambda d, v: d.default_pinned_mem_limits,
             about="By the daemon's device ordinal.", command=MEMORY_LIMIT,
-            metric=Metric("daemon_default_memory_limit_bytes", "Memory limit for clients of servers to come."),
+            metric=Metric("daemon_default_memory_limit_bytes", "Memory limit for clients of new servers."),
         ),
         Field(
             "inherited_pinned_mem_limits", "inherited memory limits", SIZES, lambda d, v: d.inherited_mem_limits,

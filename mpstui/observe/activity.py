@@ -630,7 +630,7 @@ class LaunchCounter:
         if process_key(key.pid) != key:
             raise UncountedError("it has ended")
         if maps is None:
-            raise UncountedError("its memory map may not be read; run mpstui as root")
+            raise UncountedError("its memory map cannot be read; run mpstui as root")
         found = tuple(mapped_libraries(maps))
         if not found:
             raise UncountedError("it has no libcuda.so mapped")

@@ -987,7 +987,7 @@ def _seen(
         if folder is None or (there or {file_id(pipe_dir)}) == {folder}:
             break
     else:  # the process is not the daemon of the directory whose word it is
-        why, by = "others lead its name from one directory to another all the time", speaker.uid or ANYBODY
+        why, by = "other users keep changing which directory its name leads to", speaker.uid or ANYBODY
         speaker = Speaker(None, why, by=by, steered=True)
     daemon = found.daemon if found.state == "running" else None
     if daemon is not None:

@@ -219,7 +219,7 @@ def _reason(facts: ProcessFacts, beside: list[Daemon]) -> tuple[OutsideReason, s
         return "before_daemon", "it was started before the daemon"
     environment = facts.environment
     if environment is None:
-        return "unknown", "why is not known: its environment may not be read"
+        return "unknown", "its environment cannot be read, so the reason is not known"
     asked = environment.get("CUDA_MPS_PIPE_DIRECTORY")
     if (asked or _DEFAULT_PIPE_DIR).rstrip("/") not in {os.fspath(daemon.pipe_dir) for daemon in beside}:
         if asked:
@@ -228,7 +228,7 @@ def _reason(facts: ProcessFacts, beside: list[Daemon]) -> tuple[OutsideReason, s
     if visible := environment.get("CUDA_VISIBLE_DEVICES"):
         text = f"its CUDA_VISIBLE_DEVICES is {printable(visible, 120)}, which MPS reads in the daemon's own numbering"
         return "visible_devices", text
-    return "unknown", "why is not known: the daemon may not have run, or not have answered, when it started"
+    return "unknown", "the reason is not known; perhaps no daemon ran, or answered, when it started"
 
 
 def _of_nobodys(facts: ProcessFacts, daemon: Daemon) -> tuple[OutsideReason, str]:
@@ -463,7 +463,7 @@ def as_written(found: Problem, teller: Speaker) -> Problem:
     return replace(found, severity="info", text=f"{whose} has written: {found.text}", uid=teller.by)
 
 
-OF_A_LIAR: Final = "Believe nothing of what it says."
+OF_A_LIAR: Final = "Do not trust what it says."
 """Of a user's daemon that has another user's processes as its clients."""
 _SAID: Final = frozenset({"fault", "lost", "terminated", "pending", "outdated", "bridge", "server_start"})
 """Problems drawn from what a daemon says of its clients and servers, whose remedies are about them."""

@@ -120,7 +120,7 @@ class Report:
         """What is in force and what is not, one line each."""
         found = [f"in force: {_says(step)}" for step in self.done]
         if self.failed is not None and self.result is not None:
-            doubt = "perhaps in force" if self.result.status is ExitStatus.NO_ANSWER else "not in force"
+            doubt = "not known whether in force" if self.result.status is ExitStatus.NO_ANSWER else "not in force"
             found.append(f"{doubt}: {_says(self.failed)}: {self.result.message}")
             found += [f"  {detail}" for detail in self.result.details]
         return (*found, *(f"not tried: {_says(step)}" for step in self.not_tried))

@@ -305,7 +305,7 @@ class _Ending:
                 if status is not ExitStatus.DONE:
                     return status, text
             if guard is None:
-                return ExitStatus.DONE, "terminated: the daemon answered 0"
+                return ExitStatus.DONE, "terminated: the daemon has confirmed it"
             if trouble := self._write(client, f"kill {client.pid}", None, None, "about to be signalled"):
                 text = f"the process was not signalled: {trouble}"
                 return self._done(client, "", None, ExitStatus.REFUSED_BY_SAFETY_RULE, text)
@@ -364,7 +364,7 @@ class _Ending:
         answer = await self._control.terminate_client(server, client.pid)
         if answer.ok:
             mine.note(client, sent=True, answered=True)
-            return self._done(client, answer.command, answer, ExitStatus.DONE, "terminated: the daemon answered 0")
+            return self._done(client, answer.command, answer, ExitStatus.DONE, "terminated: the daemon has confirmed it")
         if answer.outcome is Outcome.BLOCKED:
             text = (
                 f"terminate_client did not answer in {answer.seconds:.0f} s and may still be carried out; "

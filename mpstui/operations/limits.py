@@ -46,7 +46,7 @@ SMALL: Final = "a CUDA context counts against the limit, and one alone took 518 
 NO_EFFECT: Final = (
     "percentages have no effect on a daemon with static partitions: a client gets the SMs of its partition"
 )
-_SCOPE = Argument("scope", "For", "the default for servers to come, or one server")
+_SCOPE = Argument("scope", "For", "the default for new servers, or one server")
 
 
 class SetLimit(Operation, Generic[T]):

@@ -366,7 +366,7 @@ def outside(
             "CUDA_VISIBLE_DEVICES is 1",
         ),
         ({"CUDA_MPS_PIPE_DIRECTORY": "/tmp/mps_0/"}, {}, "unknown", "not known"),
-        (None, {}, "unknown", "may not be read"),
+        (None, {}, "unknown", "cannot be read"),
     ],
 )
 def test_outside_with_the_likely_reason(environment, options, reason, words):

@@ -275,7 +275,7 @@ def test_nobody_is_to_end_a_process_on_the_word_of_a_daemon_that_lies(uid):
     about = {"fault", "terminated", "lost", "pending", "outdated", "daemon_blocked"}
     assert about <= told.keys()
     assert ("daemon_lies" in told) == (uid != 2001)
-    believed = {told[code] != "Believe nothing of what it says." for code in about}
+    believed = {told[code] != "Do not trust what it says." for code in about}
     assert believed == {uid == 2001}
 
 

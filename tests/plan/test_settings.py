@@ -158,7 +158,7 @@ async def test_a_failure_part_way_says_what_is_in_force_and_goes_back(tmp_path: 
 async def test_a_step_that_may_still_be_carried_out_is_in_doubt(tmp_path: Path) -> None:
     snapshot, control = node(), FakeControl(answers={"set_default_active_thread_percentage": Outcome.BLOCKED})
     report = await apply(runner(control, tmp_path, snapshot), snapshot, steps(snapshot, PIPE, WANTED))
-    assert report.lines()[0].startswith("perhaps in force: default active thread percentage")
+    assert report.lines()[0].startswith("not known whether in force: default active thread percentage")
     assert not can_go_back([report])
 
 

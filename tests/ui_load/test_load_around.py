@@ -194,7 +194,7 @@ async def test_the_pool_says_what_it_costs():
         assert "36 contexts in 4 clients" in said(app)
         await pilot.press("enter", "tab", "enter")
         await until(pilot, lambda: "48 contexts in 4 clients" in text_of(app))
-        assert "made in 1.3 s" in text_of(app)
+        assert "made ahead in 1.3 s" in text_of(app)
 
 
 async def test_figures_are_added_and_painted_by_the_tick():

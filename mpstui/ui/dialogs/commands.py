@@ -274,7 +274,7 @@ class ActionCommands(Provider):
             yield Typed(query, f"not a command of the screen: type  mpstui {command}  in a shell{here}")
         else:
             hint = f"; did you mean {' or '.join(near)}?" if near else "."
-            yield Typed(query, f"no command is called so{hint} Without a word all are listed")
+            yield Typed(query, f"there is no such command{hint} Without a word all are listed")
 
     def commands(self) -> Iterator[Command]:
         """All entries: actions first, then the keys of the screen, then the themes."""

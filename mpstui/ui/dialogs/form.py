@@ -151,7 +151,7 @@ class ChangeForm(ActionDialog):
 
     def _scopes(self) -> list[Choice]:
         daemon = self.snapshot.daemon(self.pipe_dir)
-        choices = [Choice(None, "default", self._about("servers to come", None))]
+        choices = [Choice(None, "default", self._about("new servers", None))]
         for server in daemon.servers if daemon else ():
             count = plural(len(server.clients), "client")
             text = f"{owner(server.user, server.uid)} · {count}"

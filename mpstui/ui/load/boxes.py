@@ -164,7 +164,7 @@ class TogetherBox(Box):
         size = sum(m.report.pool_bytes for m in pooled)
         seconds = max(m.report.pool_seconds for m in pooled)
         made = pool_text(contexts, len(pooled))
-        return ((" pool  ", "label"), (f"  {made} · {format_size(size)} · made in {seconds:.1f} s", "text"))
+        return ((" pool  ", "label"), (f"  {made}, made ahead in {seconds:.1f} s · {format_size(size)}", "text"))
 
     def _limit(self, width: int) -> Line:
         server = self._server

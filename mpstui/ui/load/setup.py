@@ -205,7 +205,7 @@ def held_back(setup: Setup, daemon: Daemon | None) -> str | None:
         return None
     return (
         f"The server's limit is {limit:g} %: no share gets above that. "
-        "l raises it for clients to come, or MPS ‹private daemon› has none."
+        "l raises it for new clients, or MPS ‹private daemon› has none."
     )
 
 

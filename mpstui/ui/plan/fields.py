@@ -35,7 +35,7 @@ FIELDS: Final = (
         free=True,
     ),
     FormField("strategy", "strategy", ""),
-    FormField("clients", "shares", "How many. Shares without a tenant are for clients to come.", "0123456789"),
+    FormField("clients", "shares", "How many. Shares without a tenant are for new clients.", "0123456789"),
     FormField("amounts", "amounts", "", _AMOUNTS),
     FormField("memory", "memory", "", _AMOUNTS),
     FormField(
@@ -220,7 +220,7 @@ class PlanFields(Form):
                 return draft.strategy, "accent+bold"
             case "clients":
                 come = draft.clients - len(draft.labels)
-                return f"{draft.clients}" + (f", {come} for clients to come" if come > 0 else ""), "bold"
+                return f"{draft.clients}" + (f", {come} for new clients" if come > 0 else ""), "bold"
             case "amounts":
                 if draft.strategy == "weighted":
                     return " : ".join(f"{float(weight):g}" for weight in draft.weights), "text"

@@ -46,7 +46,7 @@ def recovery(
 def _as_of(found: Condition, snapshot: Snapshot) -> str:
     """How old what is known of the daemon is."""
     if found.answered_at is None:
-        return "by its logs alone"
+        return "from its logs only"
     clock = time.strftime("%H:%M:%S", time.localtime(found.answered_at))
     return f"as it said at {clock}, {format_age(snapshot.time - found.answered_at)} ago"
 

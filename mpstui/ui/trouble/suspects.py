@@ -103,7 +103,7 @@ class SuspectsScreen(ListScreen):
         except Unavailable as error:
             past = self.snapshot is not None and self.snapshot.past is not None
             unread = f"Older faults could not be read: {error}."
-            self._trouble = "Of faults before what is shown here nothing is known." if past else unread
+            self._trouble = "Faults before the time shown are not known." if past else unread
         finally:
             self.suspects.under_way = ()
             if self.is_attached:

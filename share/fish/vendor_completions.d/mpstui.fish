@@ -113,7 +113,7 @@ complete -c mpstui -n '_shtab_mpstui_using doctor' -l demo -d 'work on a simulat
 complete -c mpstui -n '_shtab_mpstui_using doctor' -l json -d 'print JSON'
 complete -c mpstui -n '_shtab_mpstui_using doctor' -l bundle -xka "(__fish_complete_path (commandline -ct))" -d 'write a support archive (.tar.gz) too: findings, versions, the logs'"'"' ends; users and commands masked'
 complete -c mpstui -n '_shtab_mpstui_using doctor' -l unmasked -d 'with --bundle: leave users and commands readable'
-complete -c mpstui -n '_shtab_mpstui_using; and test $_shtab_mpstui_npos -eq 0' -a why -d 'Looks at what a process sees: its environment, its root, its namespaces, its user and its devices, beside the daemons that run. Nothing is run, and nothing is changed. Exit status: 0 told · 2 no such process · 5 its environment may not be read.'
+complete -c mpstui -n '_shtab_mpstui_using; and test $_shtab_mpstui_npos -eq 0' -a why -d 'Looks at what a process sees: its environment, its root, its namespaces, its user and its devices, beside the daemons that run. Nothing is run, and nothing is changed. Exit status: 0 told · 2 no such process · 5 its environment cannot be read.'
 complete -c mpstui -n '_shtab_mpstui_using why' -s h -l help -d 'show this help message and exit'
 complete -c mpstui -n '_shtab_mpstui_using why' -l pipe-dir -xka "(__fish_complete_directories)" -d 'the daemon'"'"'s pipe directory; may be repeated. Default: CUDA_MPS_PIPE_DIRECTORY, then discovery'
 complete -c mpstui -n '_shtab_mpstui_using why' -l log-dir -xka "(__fish_complete_directories)" -d 'its log directory, where it cannot be found out; without --pipe-dir, logs to be shown without a daemon'
