@@ -473,7 +473,10 @@ class Overview(WithPast, WithTrouble, Ground):
             hints.append(KeyHint(shown_key(self._keymap, "take_back", "F4"), "Take back", "take_back", 6))
         rows = isinstance(self.focused, Panel) and bool(self.focused.rows)
         enter = shown_key(self._keymap, "open", "Enter")
-        hints.append(KeyHint(enter, "Details", "open", 2, unless(rows, "there is no row")))
+        if self.focused is self.clients and (group := self.clients.cursor_group) is not None:
+            hints.append(KeyHint(enter, "Unfold" if group.name in self.clients.folded else "Fold", "open", 5))
+        else:
+            hints.append(KeyHint(enter, "Details", "open", 2, unless(rows, "there is no row")))
         hints += program_hints(
             self._keymap,
             unknown=unknown,

@@ -184,3 +184,16 @@ async def test_nonsense_that_was_kept_is_left_out() -> None:
         app._memory = Memory({"groups": ["user", [1, None, {}, "alice"], "x"]})
         app.overview._recall_clients()
         assert (table.by, table.folded) == ("user", {"alice"})
+
+
+async def test_the_foot_says_how_the_group_under_the_cursor_is_folded() -> None:
+    app = make_app(one_daemon())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("f5", "j", "enter")
+        assert "Fold" not in text_of(app)
+        await pilot.press("left")
+        assert "Enter Fold " in text_of(app)
+        await pilot.press("enter")
+        assert "Enter Unfold " in text_of(app)
+        await pilot.press("1")
+        assert "Enter Details " in text_of(app), "of the device"
