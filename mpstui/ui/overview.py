@@ -758,8 +758,7 @@ class Overview(WithPast, WithTrouble, Ground):
 
     def action_daemon(self, step: int) -> None:
         if self._snapshot is None or len(self._snapshot.daemons) < 2:
-            key = shown_key(self._keymap, "daemons", "d")
-            self.app.notify(f"no other daemon is known: {key} starts one", title="Daemons", markup=False)
+            self.app.notify("no other daemon is known", title="Daemons", markup=False)
             return
         places = [daemon.pipe_dir for daemon in self._snapshot.daemons]
         current = self.daemon
