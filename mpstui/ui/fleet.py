@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping, Sequence
 from typing import Any, ClassVar, Final, cast
 
-from textual import on, work
+from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
@@ -253,7 +253,9 @@ class FleetScreen(RowsScreen):
             KeyHint(self.k("refresh", "r"), "Look now", "app.look", 3),
         ]  # fmt: skip
 
-    @on(Panel.Opened)
+    def open_row(self, message: Panel.Opened) -> None:
+        self.action_open()
+
     @opens
     def action_open(self) -> None:
         """What was typed for the node's own mpstui, and read here before it ran, is dropped."""

@@ -414,6 +414,15 @@ class RowsScreen(BarScreen):
         self.set_focus(self.text if self.focused is self.panel else self.panel, scroll_visible=False)
         self.show_text()
 
+    def open_row(self, message: Panel.Opened) -> None:
+        """Enter: to the text about the row, where nothing more is known of it."""
+        self.action_other()
+
+    @on(Panel.Opened)
+    def _opened(self, message: Panel.Opened) -> None:
+        message.stop()
+        self.open_row(message)
+
     @on(Panel.Moved)
     def _moved(self) -> None:
         self.show_text()

@@ -555,6 +555,22 @@ async def test_a_question_mark_is_help_where_text_is_typed_too() -> None:
         assert isinstance(app.screen, ChangeForm)
 
 
+@pytest.mark.parametrize(
+    ("keys", "does"),
+    [
+        (("f2",), "Enter Space v +Show or hide|Space v Enter +Show or hide"),
+        (("f6",), "Enter +Choose"),
+    ],
+)
+async def test_help_says_of_enter_what_it_does_in_the_list_in_front(keys: tuple[str, ...], does: str) -> None:
+    app = make_app(one_daemon())
+    async with app.run_test(size=SIZE) as pilot:
+        await press(pilot, *keys, "question_mark")
+        told = app.screen.query_one("#facts").text.partition("Safety")[0]
+        assert re.search(does, told)
+        assert "Details" not in told
+
+
 async def test_behind_a_dialog_the_overviews_keys_are_not_shown() -> None:
     app = make_app(one_daemon())
     async with app.run_test(size=(80, 24)) as pilot:

@@ -337,6 +337,8 @@ async def test_help_lists_the_keys_of_the_plan() -> None:
         text = text_in(app, "#facts")
         for words in ("Apply the plan", "Export the shares", "Save as a profile", "Open a profile"):
             assert words in text
+        assert re.search("Enter +Begin or end typing", text)
+        assert not re.search("Enter +Details", text)
 
 
 async def test_the_key_bars_show_the_users_keys() -> None:

@@ -58,6 +58,10 @@ async def test_the_list_opens_with_problems_and_fills_with_findings() -> None:
         await pilot.press("g", "j", "j")
         assert "Set EXCLUSIVE_PROCESS." in said(app)
         assert "found by the check-up" in said(app)
+        await pilot.press("enter")
+        assert app.focused is app.screen.text, "Enter goes to the text about the row"
+        await pilot.press("tab", "k")
+        assert app.focused is app.screen.panel
         await pilot.press("r")
         await pilot.pause()
         assert backend.checks == 2

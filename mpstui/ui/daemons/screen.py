@@ -6,7 +6,6 @@ import time
 from pathlib import Path
 from typing import ClassVar, Final
 
-from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
@@ -245,6 +244,5 @@ class DaemonScreen(ListScreen):
 
     # Messages of the widgets.
 
-    @on(Panel.Opened)
-    def _opened(self, message: Panel.Opened) -> None:
+    def open_row(self, message: Panel.Opened) -> None:
         self.host.open_details(message.kind, message.identity)

@@ -48,6 +48,7 @@ class ColumnList(Panel[ColumnChoice]):
     KIND: ClassVar[str] = "column"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("space,v", "switch", "Show or hide", show=False, id="columns.switch"),
+        Binding("enter", "open", "Show or hide", show=False, id="open"),
         Binding("less_than_sign", "shift(-1)", "Further to the left", show=False, id="columns.left"),
         Binding("greater_than_sign", "shift(1)", "Further to the right", show=False, id="columns.right"),
         Binding("plus,equals_sign,right", "widen(1)", "Wider", show=False, id="columns.wider"),

@@ -8,6 +8,7 @@ from typing import ClassVar, NamedTuple
 from rich.cells import cell_len
 from textual import on
 from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
 
 from mpstui.core.model import Snapshot
 from mpstui.core.text import Line, printable
@@ -39,6 +40,7 @@ class PickList(Panel[Pick]):
     """The cursor begins on the one that holds now."""
 
     KIND: ClassVar[str] = "pick"
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "open", "Choose", show=False, id="open")]
 
     def __init__(self, picks: Sequence[Pick]) -> None:
         super().__init__(id="picks")

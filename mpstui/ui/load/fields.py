@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Final
 
-from textual.binding import BindingType
+from textual.binding import Binding, BindingType
 from textual.message import Message
 
 from mpstui.core.late import dataclass
@@ -70,7 +70,10 @@ class FieldsPanel(Form):
 
     FIELDS: ClassVar[tuple[FormField, ...]] = FIELDS
     MOST: ClassVar[int] = 120
-    BINDINGS: ClassVar[list[BindingType]] = value_bindings("load", 10)
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *value_bindings("load", 10),
+        Binding("enter", "open", "Start", show=False, id="open"),
+    ]
 
     @dataclass
     class Changed(Message):

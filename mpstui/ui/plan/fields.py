@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import ClassVar, Final
 
 from rich.cells import cell_len
-from textual.binding import BindingType
+from textual.binding import Binding, BindingType
 from textual.message import Message
 
 from mpstui.core.late import dataclass
@@ -62,7 +62,10 @@ class PlanFields(Form):
     """Holds the :class:`Draft`."""
 
     FIELDS: ClassVar[tuple[FormField, ...]] = FIELDS
-    BINDINGS: ClassVar[list[BindingType]] = value_bindings("plan", 4)
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *value_bindings("plan", 4),
+        Binding("enter", "open", "Begin or end typing", show=False, id="open"),
+    ]
 
     @dataclass
     class Changed(Message):

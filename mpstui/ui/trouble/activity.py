@@ -7,7 +7,6 @@ from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import ClassVar, Final
 
-from textual import on
 from textual.binding import Binding, BindingType
 
 from mpstui.core.activity import CAVEAT, ActivityLook, Launcher, launching_words
@@ -150,9 +149,7 @@ class ActivityScreen(ListScreen):
         )
         return row.key if row is not None and known else None
 
-    @on(Panel.Opened)
-    def _open(self, event: Panel.Opened) -> None:
-        event.stop()
+    def open_row(self, message: Panel.Opened) -> None:
         self.action_details()
 
     @opens

@@ -215,6 +215,7 @@ class KindsPanel(Panel[KindRow]):
     KIND: ClassVar[str] = "kind"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("space,v", "mark", "Show or hide the kind", show=False, id="kinds.toggle"),
+        Binding("enter", "open", "Show or hide the kind", show=False, id="open"),
         Binding("asterisk", "mark_all", "All kinds or none", show=False, id="kinds.all"),
     ]
 

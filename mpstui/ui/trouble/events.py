@@ -341,8 +341,7 @@ class EventsScreen(ListScreen):
     def action_mark(self) -> None:
         self.kinds.action_mark()
 
-    @on(Panel.Opened)
-    def _opened(self) -> None:
+    def open_row(self, message: Panel.Opened) -> None:
         self.action_open()
 
     def action_suspects(self) -> None:

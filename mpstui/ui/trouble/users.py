@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 from typing import ClassVar, Final
 
-from textual import on
 from textual.binding import Binding, BindingType
 
 from mpstui.api import Unavailable
@@ -244,9 +243,7 @@ class UsersScreen(ListScreen):
             return "there is no process of this PID namespace under the cursor"
         return None
 
-    @on(Panel.Opened)
-    def _open(self, event: Panel.Opened) -> None:
-        event.stop()
+    def open_row(self, message: Panel.Opened) -> None:
         self.action_why()
 
     @opens
