@@ -364,7 +364,9 @@ class _Ending:
         answer = await self._control.terminate_client(server, client.pid)
         if answer.ok:
             mine.note(client, sent=True, answered=True)
-            return self._done(client, answer.command, answer, ExitStatus.DONE, "terminated: the daemon has confirmed it")
+            return self._done(
+                client, answer.command, answer, ExitStatus.DONE, "terminated: the daemon has confirmed it"
+            )
         if answer.outcome is Outcome.BLOCKED:
             text = (
                 f"terminate_client did not answer in {answer.seconds:.0f} s and may still be carried out; "
