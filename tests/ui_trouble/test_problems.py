@@ -74,6 +74,16 @@ async def test_a_problem_says_where_it_can_be_put_right() -> None:
         assert "! in the overview says who has to end" in said(app)
 
 
+async def test_who_has_outdated_limits_is_shown_by_the_filter() -> None:
+    outdated = Problem("info", "outdated", "server 3", "6 clients connected before.", "Restart the clients.")
+    app = trouble_app(node(problems=(outdated,)))
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("D")
+        app.screen.panel.move_to([item.code for item in app.screen.panel.rows].index("outdated"))
+        await pilot.pause()
+        assert "/ in the overview shows them: type old:yes" in said(app)
+
+
 async def test_the_title_counts_the_rows_that_there_are() -> None:
     hint = replace(NEARLY, severity="info")
     app = trouble_app(node(problems=(hint,)), FakeTrouble(findings=()))

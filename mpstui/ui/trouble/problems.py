@@ -39,6 +39,7 @@ _WHERE: Final = {
     "pending": ("users", "W", "says who waits for whom"),
     "outside": ("users", "W", "says why"),
     "lost": ("users", "W", "names them"),
+    "outdated": ("filter", "/", "shows them: type old:yes"),
     "daemon_stale": ("daemons", "d", "starts a daemon"),
     "daemon_absent": ("daemons", "d", "starts a daemon"),
 }
