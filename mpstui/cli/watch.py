@@ -79,7 +79,7 @@ def things(snapshot: Snapshot) -> dict[Hashable, WatchedThing]:
         view = View.of(snapshot, daemon)
         place = path_text(daemon.pipe_dir)
         claimant = daemon.claimant(euid)
-        word = "" if claimant is None else f", by the word of {claimant}'s daemon"
+        word = "" if claimant is None else f", as {claimant}'s daemon says"
         add(place, f"daemon in {place}{word}", DAEMON, daemon, view)
         for server in daemon.servers:
             whose = owner(server.user, server.uid)

@@ -181,7 +181,8 @@ def _closed(place: DirectoryFacts, mode: int, subject: str) -> Iterator[Finding]
 
 def _about(place: DirectoryFacts) -> str:
     mode = "" if place.mode is None else f", mode {place.mode:04o}"
-    return f"{place.state}, a path of {place.length} bytes{mode}, on {place.filesystem or 'a file system not known'}"
+    where = place.filesystem or "a file system not known"
+    return f"{place.state}, its path is {place.length} bytes long{mode}, on {where}"
 
 
 def logs(facts: Facts) -> Iterator[Finding]:

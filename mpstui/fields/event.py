@@ -232,7 +232,7 @@ _VALUES: Final = {
     "named": "named by server.log",
     "clients": "clients lost",
     "xid": "Xid",
-    "claimed_by": "by the word of",
+    "claimed_by": "claimed by",
 }
 """What a value of an event is called in its details, where its name alone does not tell."""
 
@@ -328,7 +328,7 @@ EVENT: Final[Thing[Event]] = Thing(
             column=Column(20, 2, 95, cell=_severity_cell),
         ),
         Field(
-            "claimed_by", "by the word of", INTEGER,
+            "claimed_by", "claimed by", INTEGER,
             lambda e, v: int(e.values["claimed_by"]) if "claimed_by" in e.values else None, null=True,
             about="Where another user wrote the logs, and may have made it up: that user's UID; -1: an unknown user, "
             "who is not root. Only “mpstui events” has it.",

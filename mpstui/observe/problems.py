@@ -748,7 +748,7 @@ def _of_devices(devices: Sequence[Device], of_others: Sequence[Daemon], euid: in
         claimed = sum(daemon.contexts_on(device.uuid) for daemon in claims)
         if claimed and used - claimed < _NEARLY * limit:
             whose = listed(list(dict.fromkeys(daemon.whose(euid) for daemon in claims)), 8)
-            text = f"It holds {used} contexts, {claimed} of them by the word of daemons of {whose}."
+            text = f"It holds {used} contexts, {claimed} of them as daemons of {whose} say."
             told = problem("warning", "device_nearly_full", subject, text)
             yield replace(told, severity="info", uid=whose_word(claims[0], euid))
         elif device.context_daemons > 1:

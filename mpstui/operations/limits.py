@@ -43,6 +43,7 @@ LEAST_LIMIT: Final = 58 << 20
 """What a context on 8 SMs of an H100 took of a limit, the least that was measured (fact 23): under less no client
 starts, as none did under 512M with a context on all SMs (fact 43)."""
 SMALL: Final = "a CUDA context counts against the limit, and one alone took 518 MiB on an H100"
+MORE_FROM: Final = "more SMs from"
 NO_EFFECT: Final = (
     "percentages have no effect on a daemon with static partitions: a client gets the SMs of its partition"
 )
@@ -242,7 +243,7 @@ class SetActiveThreadPercentage(SetLimit[float]):
         steps = {step for device in _devices(daemon, snapshot) if (step := next_step(value, device))}
         if len(steps) == 1:
             ((percentage, sms),) = steps
-            yield "next step", f"{format_percentage(percentage)}  {sms} SM (SMs are given in steps)"
+            yield MORE_FROM, f"{format_percentage(percentage)}: {sms} SM, as SMs are given in steps"
 
     def own_of(self, request: Request, daemon: Daemon, server: Server) -> str | None:
         return format_percentage(server.active_thread_percentage)

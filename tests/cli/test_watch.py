@@ -118,4 +118,4 @@ def test_what_another_users_daemon_says_is_said_by_that_user() -> None:
     lines = list(differences({}, things(replace(told, daemons=(theirs,)))))
     of_daemon = [line for line in lines if line.startswith(("new: daemon", "new: server", "new: client"))]
     assert of_daemon
-    assert all(", by the word of mallory's daemon" in line for line in of_daemon)
+    assert all(", as mallory's daemon says" in line for line in of_daemon)

@@ -53,7 +53,7 @@ async def test_a_percentage_is_shown_as_it_is_typed_and_sent_with_the_second_ent
         assert "now" in text(host, "facts")
         assert "new value" not in text(host, "facts")
         await pilot.press("2", "5")
-        assert "new value     25 %  32 SM" in text(host, "facts")
+        assert "new value      25 %  32 SM" in text(host, "facts")
         assert "4011  dave  " in text(host, "kept")
         assert "Apply" in text_of(host)
         await pilot.press("enter")

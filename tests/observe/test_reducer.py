@@ -298,7 +298,7 @@ def test_what_anothers_daemon_says_is_that_users_and_comes_behind_all_that_is_th
         ("shared_device", "info", 2001),
         ("fault", "info", 2001),
     ]
-    assert found[1].text == "It holds 46 contexts, 46 of them by the word of daemons of UID 2001."
+    assert found[1].text == "It holds 46 contexts, 46 of them as daemons of UID 2001 say."
     assert found[2].text.startswith(f"2 daemons serve it ({path_text(PIPE)} of UID 2001, {path_text(OTHER)});")
     assert found[3].text.startswith("UID 2001's daemon says: A fatal GPU fault")
     assert found[3].remedy == "The daemon belongs to UID 2001: leave it to its owner."

@@ -17,7 +17,7 @@ from textual.widgets import Button, Input, Static
 from mpstui.core.model import ProcessKey, Server, Snapshot
 from mpstui.core.text import UNKNOWN, owner, plural
 from mpstui.operations.check import Refused
-from mpstui.operations.limits import SetLimit
+from mpstui.operations.limits import MORE_FROM, SetLimit
 from mpstui.operations.operation import Operation
 from mpstui.operations.types import Argument, ExitStatus, Preview, Request
 from mpstui.ui.contract import Runner
@@ -237,7 +237,7 @@ class ChangeForm(ActionDialog):
         if not done or "new value" not in dict(preview.facts):
             return list(preview.facts)
         names = {"new value": "now"}
-        told = [(names.get(name, name), text) for name, text in preview.facts if name not in {"now", "next step"}]
+        told = [(names.get(name, name), text) for name, text in preview.facts if name not in {"now", MORE_FROM}]
         return [("before", self._was), *told] if self._was else told
 
     def _fit(self, height: int) -> None:
