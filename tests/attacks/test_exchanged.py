@@ -100,7 +100,8 @@ def test_a_link_that_leads_elsewhere_meanwhile_joins_no_process_to_the_word_of_a
     monkeypatch.setattr(discovery, "_found", flips)
     (place,) = discover((link,), env={})
     assert (place.pid, place.speaker.uid) in {(daemon.pid, None), (his.pid, stranger.uid), (his.pid, None)}, place
-    assert (place.speaker.steered, "from one directory to another" in place.speaker.why) == (True, True)
+    assert place.speaker.steered
+    assert "keep changing which directory its name leads to" in place.speaker.why
     monkeypatch.undo()
     assert [each.pid for each in discover((link,), env={})] == [daemon.pid if first == "root's" else his.pid]
 
