@@ -156,11 +156,11 @@ STAMPED = ALICE._replace(stamp=(1, 2, 3, 3, 4, 5))
         (ALICE, NOBODY, "and when it was asked about it was alice's daemon"),
         (UNKNOWN, ALICE, "now it is alice's daemon, and whose it was when it was asked about was not known"),
         (UNKNOWN, UNKNOWN, None),
-        (UNKNOWN, UNKNOWN._replace(stamp=()), "its directory or its sockets are other ones"),
-        (UNKNOWN._replace(stamp=()), UNKNOWN, "its directory or its sockets are other ones"),
+        (UNKNOWN, UNKNOWN._replace(stamp=()), "the daemon's directory or its sockets were replaced"),
+        (UNKNOWN._replace(stamp=()), UNKNOWN, "the daemon's directory or its sockets were replaced"),
         (STAMPED, STAMPED._replace(stamp=(1, 2, 9, 9, 4, 5)), None),  # a file was made in it
-        (STAMPED, STAMPED._replace(stamp=(1, 9, 3, 3, 4, 5)), "its directory or its sockets are other ones"),
-        (STAMPED, STAMPED._replace(stamp=(1, 2, 3, 3, 3, 5)), "its directory or its sockets are other ones"),
+        (STAMPED, STAMPED._replace(stamp=(1, 9, 3, 3, 4, 5)), "the daemon's directory or its sockets were replaced"),
+        (STAMPED, STAMPED._replace(stamp=(1, 2, 3, 3, 3, 5)), "the daemon's directory or its sockets were replaced"),
         (STAMPED, ALICE, None),  # others may no longer write there
         (ALICE, STAMPED, None),
         (ROOT._replace(folder=(1, 2)), ROOT._replace(folder=(1, 2)), None),

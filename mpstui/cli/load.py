@@ -218,7 +218,7 @@ async def ask_beside(
     matter = "others work on this daemon"
     if why and daemon is not None:
         known = daemon.speaker.uid in {0, os.geteuid()}
-        matter = "others can lead the program elsewhere" if known else "this is another user's daemon"
+        matter = "other users can redirect the program to another daemon" if known else "this is another user's daemon"
     raise api.Unavailable(
         f"{matter}; nothing was started",
         f"add --yes, answer at a terminal, or {otherwise}",

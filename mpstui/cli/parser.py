@@ -246,7 +246,7 @@ def _add_web(commands: Any, node: LateParser) -> None:
         "web",
         parents=[node],
         fill=_fill_web,
-        help="the screen in a browser; unless told otherwise for this machine only, read-only, with a token",
+        help="the screen in a browser. Default: this machine only, read-only, with a token",
         epilog="example: mpstui web --listen 127.0.0.1:8037",
     )
 

@@ -63,7 +63,7 @@ def add_suspects(commands: Any, node: argparse.ArgumentParser) -> None:
     suspects = commands.add_parser(
         "suspects",
         parents=[node],
-        help="who was there at each fatal fault",
+        help="which clients ran at each fatal fault",
         description="Compares all fatal faults in the logs and ranks users and commands by how many of them they were "
         "there at. The log's own word on who it was is no proof: with busy neighbours it often names the wrong one.",
         epilog="example: mpstui suspects --since 7d",

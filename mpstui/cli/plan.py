@@ -209,7 +209,7 @@ SHARE_OF: Final[Thing[tuple[PlanTarget, Share]]] = Thing(
 
 LEFT: Final[Thing[Rest]] = Thing(
     "plan_left",
-    "What the plan leaves, or takes too much of.",
+    "What stays free after the plan, or what the plan over-commits.",
     (
         Field("sm_count", "SMs", INTEGER, lambda r, v: r.sm_count),
         Field("memory", "memory", SIZE, lambda r, v: r.memory, null=True),

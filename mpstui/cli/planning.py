@@ -99,7 +99,7 @@ def _add_plan(plan: argparse.ArgumentParser) -> None:
     measured = plan.add_argument_group("measured advice: throughput over SMs, and shares that come of it")
     measured.add_argument(
         "--measure", action="append", default=[], choices=MEASURABLE, metavar="KERNEL",
-        help=f"{', '.join(MEASURABLE)}; given twice: what they cost each other",
+        help=f"{', '.join(MEASURABLE)}; give it twice to measure how much two loads slow each other down",
     )  # fmt: skip
     measured.add_argument("--command", dest="program", metavar="CMD", help="a program, run from start to end")
     measured.add_argument(

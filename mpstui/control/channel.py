@@ -265,7 +265,7 @@ def _told(reply: RawReply) -> RawReply:
 
 
 def _told_nothing(reply: RawReply) -> RawReply:
-    text = "The control binary answered nothing at all, as it does beside another control session."
+    text = "The control binary printed nothing. This happens while another control session is open."
     return _failed(reply, Outcome.BUSY, text)
 
 
@@ -283,7 +283,7 @@ def nothing_sent(pipe_dir: Path, speaker: Speaker, other: str | None) -> str:
     """Why a command has no way to whom it is for: nobody knows whose the directory is, or it is an ``other`` one."""
     where = path_text(pipe_dir)
     if speaker.uid is not None:
-        return f"Nothing was sent to {where}: {other}. Look again before it is done."
+        return f"Nothing was sent to {where}: {other}. Check the daemon, then repeat the command."
     message = f"Nothing was sent: whose daemon is in {where} is not known: {speaker.why}. "
     return message + (speaker.remedy or "Name it by a path that nobody else can change.")
 

@@ -293,7 +293,7 @@ class MpsControl:
             if again.exit_status != 0 or again.failure is not None or (unknown and not empty):
                 return answer
             if ready and empty:
-                message = f"The daemon says that server {server} is ACTIVE, and tells nothing of it when asked."
+                message = f"The daemon reports server {server} as ACTIVE but returns no value for it."
                 return replace(answer, message=message)
             text = text if unknown else f"Server {server} was starting and is ACTIVE now; try again."
         elif status.value != STARTING and not unknown:

@@ -87,7 +87,7 @@ class Moment(NamedTuple):
         """How old what is shown of it is, as the end of a clause; nothing where it is of now."""
         if self.tried is None or self.answered is None or self.tried - self.answered < 1:
             return ""
-        return f"; what is shown is {format_age(self.tried - self.answered)} old at least"
+        return f"; the values shown are at least {format_age(self.tried - self.answered)} old"
 
 
 _NOW: Final = Moment()

@@ -97,7 +97,7 @@ class Ranking(NamedTuple):
         text = f"{leaders[0].presence.capitalize()} faults: {who}"
         if len(leaders) > 1:
             least = "up to " if any(each.perhaps for each in leaders) else ""
-            text = f"A tie, in {least}{best} of {count} faults each: {who}"
+            text = f"Equal: each was there at {least}{best} of {count} faults: {who}"
         blind = self.strangers or self.unseen  # whoever is not known may have been there
         text += "; nobody else is known in " if blind else "; nobody else in "
         text += f"more than {max(rest)}." if rest else "any."

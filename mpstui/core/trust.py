@@ -93,7 +93,7 @@ class Meant(NamedTuple):
             return "its name leads to another directory than when it was asked about"
         looked = asked.uid is None or (asked.stamp and now.stamp)  # of nobody's one knows nothing else
         if looked and asked.without_times.stamp != now.without_times.stamp:
-            return "its directory or its sockets are other ones than when it was asked about"
+            return "the daemon's directory or its sockets were replaced after you were asked"
         return None
 
 
@@ -189,8 +189,8 @@ def end_not_found(heard: Heard) -> str:
 def as_yet(heard: Heard) -> str | None:
     """What is known of its clients all the same, a clause; None where they do not come to it."""
     if heard.speaker.reached is None:
-        return "whether CUDA programs still come to it is not known"
-    return "CUDA programs still come to it, by its socket control" if heard.speaker.reached else None
+        return "whether CUDA programs can still connect to it is not known"
+    return "CUDA programs can still connect through its socket “control”" if heard.speaker.reached else None
 
 
 def to_its_owner(whose: str) -> str:

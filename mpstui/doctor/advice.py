@@ -61,7 +61,7 @@ def _mixed(daemon: Daemon, devices: Sequence[Device]) -> Iterator[Finding]:
     old = [d for d in here if d.compute_capability is not None and d.compute_capability < _VOLTA]
     if old and len(old) < len(here):
         names = ", ".join(device.called for device in old)
-        text = f"its server leaves out {names}, from before Volta, since it sees newer ones too"
+        text = f"the server does not use {names} (older than Volta), because the daemon also sees newer GPUs"
         remedy = "Start a daemon of its own for the older GPUs: mpstui daemon start --device."
         yield Finding("architecture", "warning", f"daemon {daemon.pid}", text, remedy)
 
@@ -113,7 +113,7 @@ def debuggers(facts: Facts) -> Iterator[Finding]:
             remedy = "Wait for them, or debug on a GPU without a daemon. Core dumps and memcheck work under MPS."
             yield Finding("debuggers", "warning", subject, text, remedy)
         else:
-            yield Finding("debuggers", "ok", subject, f"{by}; no client stands in its way, and it runs without MPS")
+            yield Finding("debuggers", "ok", subject, f"{by}; no client blocks it; it runs without MPS")
 
 
 def repeated_faults(facts: Facts) -> Iterator[Finding]:

@@ -64,7 +64,7 @@ def _of_place(place: Place) -> Health:
         reason = place.detail or f"{shown}: no daemon runs there"
         return Health(NOT_PERMITTED if closed else ABSENT, reason)
     if not place.usurped(os.geteuid()) and (other := _in_anothers_place(place)) is not None:
-        user, text = user_name(other), "whoever may write there can have put them in the place of its own daemon's"
+        user, text = user_name(other), "another user with write access may have replaced the daemon's sockets"
         meant = f"If {user}'s daemon is the one that is meant, ask as that user, or give the directory to that user"
         return Health(NO_ANSWER, f"{shown}: sockets of {user} are in a directory of another owner: {text}. {meant}")
     if place.daemon is None:

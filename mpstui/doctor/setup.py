@@ -170,7 +170,7 @@ def _closing(place: DirectoryFacts) -> str:
     another's name may hold words of a shell, and may be a link to any file by the time that root runs it."""
     if place.ours:
         return f"chmod 755 {shlex.quote(path_text(place.pipe_dir))}"
-    return "Its owner has to set mode 755; as root change nothing there, the name may lead to another file"
+    return "The owner must set mode 755. Do not change it as root: the path can be a link to another file"
 
 
 def _closed(place: DirectoryFacts, mode: int, subject: str) -> Iterator[Finding]:
@@ -289,7 +289,7 @@ def meters(facts: Facts) -> Iterator[Finding]:
         if facts.dcgm is None:
             remedy = "If DCGM is installed, set dcgm = true in the configuration: mpstui then asks DCGM."
         elif facts.dcgm:
-            text += f"; DCGM is not asked, though the configuration has dcgm = true: {facts.dcgm}"
+            text += f"; dcgm = true is set, but mpstui cannot ask DCGM: {facts.dcgm}"
             remedy = "Install DCGM's dcgmi as root, or take dcgm out of the configuration."
         else:
             text += " until DCGM has answered: mpstui asks it in the background (dcgm = true)"

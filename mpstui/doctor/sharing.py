@@ -41,8 +41,8 @@ _FROM_STATUS: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
     "contexts": (("device_full", "device_nearly_full"), "each device has contexts left"),
     "outside": (("outside",), "no process computes without MPS"),
     "watching": (("polling",), "changes are seen in the logs"),
-    "environment": (("daemon_environment",), "no limit in a daemon's environment is without effect"),
-    "namespaces": (("namespace_unlimited",), "no namespace is without the limits of its server"),
+    "environment": (("daemon_environment",), "every limit in a daemon's environment has an effect"),
+    "namespaces": (("namespace_unlimited",), "every namespace on a limited server has limits of its own"),
 }
 """Checks that are problems of the status: their codes, and what is so where there is none."""
 

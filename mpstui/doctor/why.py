@@ -101,7 +101,7 @@ class Diagnosis(NamedTuple):
         if first.code == "pending":  # by the one word that a problem and an event have for it
             return f"{_who(self.program, 'Client')} {first.text.removeprefix('it ')}."
         if first.code == "unreadable":
-            return f"{who} is no client of MPS, and why cannot be told: {first.text}."
+            return f"{who} is not a client of MPS. The reason is not known: {first.text}."
         hedge = {"sure": "", "likely": "most likely ", "possible": "possibly "}[first.certainty]
         return f"{who} is no client of MPS: {hedge}{first.text}."
 
@@ -333,7 +333,7 @@ def _of_place(
     if same_name:
         yield Reason(
             "mount", sure,
-            f"{shown} is another directory in its mount namespace than the daemon's here",
+            f"in the program's mount namespace, {shown} is not the daemon's directory",
             (*evidence, _inodes("mnt", program, same_name[0])),
             f"Mount the daemon's directory into its container as {shown}, with its socket.",
         )  # fmt: skip
@@ -527,7 +527,7 @@ def _of_numbers(program: Program, near: Neighbour, snapshot: Snapshot) -> Iterat
             )  # fmt: skip
             return
     if (twice := _twice(parts, uuids)) is not None:
-        left = "a device that is named twice leaves none, as PyTorch reads the variable"
+        left = "PyTorch sees no device if the variable names one twice"
         yield Reason("not_visible", "possible", f"it names {twice} twice", (*evidence, left), "Name each device once.")
         return
     numbers = _ordinals(own)
@@ -604,7 +604,7 @@ def _of_devices(program: Program, near: Neighbour | None, snapshot: Snapshot) ->
             )  # fmt: skip
         elif device.exclusive:
             yield Reason(
-                "exclusive", "possible", f"{name} is in EXCLUSIVE mode, so that nobody gets on it but by MPS",
+                "exclusive", "possible", f"{name} is in compute mode Exclusive_Process: only MPS clients can use it",
                 ("compute mode Exclusive_Process: without MPS it gets error 46",),
                 "Have it find the daemon; the mode is right for MPS.",
             )  # fmt: skip

@@ -199,7 +199,7 @@ async def rates(lab: Lab, spec: LoadSpec, label: str = "") -> list[float]:
     if wrong := next((report.no_metric for report in silent if report.no_metric), ""):
         raise ExperimentError(
             f"the metric matches, but its group is not a finite number: {wrong}",
-            "the group must match the number alone; where it does, the program's result is not a number",
+            "make the group match only the number; if it already does, the program printed nan or inf",
         )
     if silent:
         raise ExperimentError(

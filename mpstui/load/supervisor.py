@@ -289,7 +289,7 @@ class Supervisor:
 
     async def _go_late(self, slot: _Slot) -> None:
         process = slot.process
-        note = "waits for the MPS server: a client of another user waits until that user's clients have ended"
+        note = "waits for the MPS server: it now serves another user, until all clients of that user have ended"
         process.report = replace(process.report, notes=(*process.report.notes, note))
         self._notify(process.report)
         await process.settled.wait()

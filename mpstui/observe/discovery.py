@@ -364,7 +364,7 @@ def _put_back(pipe_dir: Path, links: Sequence[str]) -> str:
             if here and unprintable(real) is None and _whose_else(real.parent) is None:
                 moves.append(f"mv -f {shlex.quote(path_text(real))} {shlex.quote(path_text(link))}")
     if len(moves) == len(links):
-        return f"Put what the link leads to in its place: {' && '.join(moves)}"
+        return f"Replace the link with the socket it points to: {' && '.join(moves)}"
     taken = " ".join(shlex.quote(path_text(pipe_dir / name)) for name in links)
     end = f"mpstui daemon stop --force --pipe-dir {where}"
     return f"It does not lead to this daemon's own socket: rm {taken}; then {end}, once its clients have ended"
@@ -504,7 +504,7 @@ def not_usurped(pipe_dir: Path, folder: int, pid: int) -> str | None:
             return f"the daemon of {name} was started a moment ago: {STARTING}"
         speaker = _speaker_of(pipe_dir, folder)
         if speaker.steered:
-            return f"others have the way to {name}, or lead it elsewhere"
+            return f"other users can change the path {name}, or have redirected it"
         speaker = _cut_off(pipe_dir, daemon.protocol, daemon.key, speaker)  # nobody else leads that name elsewhere
         place = Place(pipe_dir, "running", daemon=daemon.key, uid=daemon.uid, speaker=speaker)
         if not place.usurped(os.geteuid()):

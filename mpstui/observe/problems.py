@@ -413,7 +413,7 @@ def led_elsewhere(daemons: Sequence[Daemon], led: Mapping[Path, str | None]) -> 
     """Names that came to mean another directory while one looked."""
     for path, how in ((daemon.pipe_dir, led.get(daemon.pipe_dir)) for daemon in daemons):
         if how is not None:
-            text = f"{how}: what is shown is what is there now."
+            text = f"{how}: mpstui shows the daemon in the new directory."
             yield problem("warning", "daemon_led_elsewhere", path_text(path), text)
 
 
@@ -620,7 +620,7 @@ def _of_pending(daemon: Daemon) -> Iterable[Problem]:
             text = f"{who} {'wait' if many else 'waits'} for a server.{unseen}"
             remedy = f"{they.capitalize()} a server when the server that is being started is ready."
             if daemon.start_failures is not None:
-                remedy = f"No server starts, which is a problem of its own: until that is corrected {they} error 805."
+                remedy = f"No server starts (see that problem). Until it is solved, {they} error 805."
             yield problem("info", "pending", subject, text, remedy)
             continue
         remedy = (

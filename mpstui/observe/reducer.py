@@ -1168,7 +1168,7 @@ def _fault_as_claimed(server: Server, daemon: Daemon) -> Server:
     there = {client.key: client for client in server.clients}
     if all(daemon.vouches(there.get(key)) for key in fault.affected):
         return server
-    doubt = f"that daemon's word is no proof for processes of others: {daemon.speaker.why}"
+    doubt = f"what this daemon says about other users' processes is no proof: {daemon.speaker.why}"
     return replace(server, fault=replace(fault, confirmed=False, doubt=doubt))
 
 

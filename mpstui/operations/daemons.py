@@ -295,7 +295,7 @@ class StartDaemon(Operation):
             return Result(work.request, there.status, there.message, outcome=there)
         forgotten: tuple[str, ...] = ()
         if before and (why := await asyncio.to_thread(keep_modes, before)) is not None:
-            forgotten = (f"which compute mode was there before is not kept, and a stop gives back DEFAULT: {why}",)
+            forgotten = (f"the previous compute mode could not be saved; “daemon stop” will set DEFAULT: {why}",)
         wanted = {uuid: EXCLUSIVE_PROCESS for uuid, mode in before.items() if mode != EXCLUSIVE_PROCESS}
         changed, trouble = await _set_modes(work, wanted)
         if trouble is not None:
@@ -669,7 +669,7 @@ async def _end_usurped(work: Work, daemon: Daemon) -> Result:
         return Result(work.request, status, f"the daemon in {name} was not ended: {text}")
     details = await asyncio.to_thread(clean, daemon.pipe_dir)
     left = any(is_anothers(uid, daemon.uid) and uid != ANYBODY for uid in daemon.speaker.sockets)
-    text = f"the daemon in {name} {_was(text)}" + ("; what is in the place of its sockets is another user's" * left)
+    text = f"the daemon in {name} {_was(text)}" + ("; the sockets at its path belong to another user" * left)
     return Result(work.request, ExitStatus.DONE, text, details)
 
 

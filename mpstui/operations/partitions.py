@@ -297,7 +297,7 @@ class RemovePartition(_PartitionOperation):
         left = _whole(read.value, daemon).find(partition.name)
         if left is None:
             again = _told(daemon, "add", "--device", partition.device, "--chunks", str(partition.chunks))
-            details = (f"{again} makes one of the size; it gets an id of its own",)
+            details = (f"{again} creates a partition of the same size again, with a new id",)
             return Result(request, ExitStatus.DONE, f"partition {partition.name} is gone", details)
         status = ExitStatus.REFUSED_BY_SAFETY_RULE if left.in_use else ExitStatus.REFUSED_BY_DAEMON
         if not sent.ok and sent.outcome is not Outcome.REFUSED:

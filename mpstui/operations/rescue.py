@@ -78,7 +78,7 @@ def _nobody_to_end(found: Condition) -> str | None:
     if found.health == "ok":
         return "the daemon answers: no process is in its way"
     if found.cause == "quitting":
-        return f"{found.detail}: no process has to end for it to answer, as it does not answer again"
+        return f"{found.detail}: the daemon is ending and will not answer again; ending a process does not help"
     if found.health == "unknown" and found.cause != "busy":
         return found.detail
     if found.cause == "busy":
@@ -87,7 +87,7 @@ def _nobody_to_end(found: Condition) -> str | None:
         return None
     if found.holder is None:
         return "a control session is kept open, by a process that cannot be seen from here"
-    return f"{found.detail}: its connections cannot be seen from here, and it may be another one"
+    return f"{found.detail}: mpstui cannot see the connections of this process, so another process may hold the session"
 
 
 def processes(daemon: Daemon) -> dict[ProcessKey, Client]:
@@ -299,7 +299,7 @@ class Unblock(_Rescue):
                 return rule, "another session holds the daemon now: look again"
             theirs = seen_by(now.pid, Path(_session_directory(now.pid)))
             if theirs is None or theirs != file_id(daemon.pipe_dir):
-                return rule, f"the session of process {now.pid} is one of another daemon, as that process sees it"
+                return rule, f"process {now.pid} holds a session with another daemon, not with this one"
         return None
 
 

@@ -119,7 +119,7 @@ class ShutdownServer(Operation):
         if isinstance(request.subject, Server) and request.subject.key != server.key:
             raise Refused(f"server {server.pid} is another server now", ExitStatus.REFUSED_BY_SAFETY_RULE)
         if server.status == "INITIALIZING" and not request.force:
-            why = f"server {server.pid} is starting, and the daemon shuts it down by force alone"
+            why = f"server {server.pid} is starting; the daemon can shut it down only by force"
             raise Refused(why, ExitStatus.REFUSED_BY_DAEMON)
         number = len(server.clients) + server.clients_elsewhere
         clients = plural(number, "client")

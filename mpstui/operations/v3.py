@@ -395,7 +395,7 @@ class _SetLimits(V3Operation):
 
     def tell(self, request: Request, node: V3Node, daemon: Daemon) -> tuple[str, tuple[str, ...]]:
         found = space_words(self.space(request, node))
-        return f"in force: {found}", ("when clients that are connected notice is not documented",)
+        return f"in force: {found}", ("NVIDIA does not document when connected clients get the new limits",)
 
     def undo(self, request: Request, daemon: Daemon) -> Request | None:
         """Only where each of them had a value: how a limit is taken away is not documented."""
@@ -435,7 +435,7 @@ class SetServer(_SetLimits):
     what = "server"
     key = "l"
     key_id = "namespace.limits"
-    help = "Set the limits of a server's default namespace; its other namespaces have nothing of them"
+    help = "Set the limits of a server's default namespace; they do not apply to its other namespaces"
     verb = Verb(
         ("server", "set"), "limits of a server's default namespace (protocol 3)",
         example="mpstui server set training --active-thread-percentage 50",

@@ -146,7 +146,7 @@ def _with_memory(target: PlanTarget, share: Share, name: str, limit: int | None,
             f" about {format_size(needed)}: the client could not start",
         )
     elif limit is not None and limit < 2 * needed:
-        warnings += (f"of the limit of {format_size(limit)} the context itself takes about {format_size(needed)}",)
+        warnings += (f"the context itself takes about {format_size(needed)} of the {format_size(limit)} limit",)
     return Share(
         name,
         share.percentage,

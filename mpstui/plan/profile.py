@@ -165,7 +165,7 @@ def _profile(data: Mapping[str, Any]) -> Profile:
     if len(daemons) > 1:
         for index, daemon in enumerate(profile.daemons):
             if daemon.pipe_dir is None:
-                raise _WrongError(("daemon", index), "of several daemons each needs its pipe_dir")
+                raise _WrongError(("daemon", index), "with several daemons, each needs its own pipe_dir")
     return profile
 
 

@@ -32,7 +32,7 @@ from mpstui.plan.exports import ShareSettings
 from mpstui.plan.profile import DaemonProfile, Limits, PartitionProfile, Profile, ServerProfile
 from mpstui.plan.types import Plan
 
-WAITS = "no server runs: limits that are for servers alone are set once one does; apply again then"
+WAITS = "no server runs, so the server limits are not set; start a server, then apply again"
 
 
 @dataclass(frozen=True, slots=True)

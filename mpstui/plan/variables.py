@@ -30,7 +30,7 @@ DOES: Final[Mapping[str, str]] = {
     PERCENTAGE_VARIABLE: "its share of the SMs; a lower one of the server wins",
     MEMORY_VARIABLE: "its memory limits, by its own numbers of its devices; lower ones of the server win",
     PRIORITY_VARIABLE: f"{PRIORITY_WORDS}; a hint: no order is promised",
-    PER_CONTEXT_VARIABLE: "each of its contexts may have a percentage of its own; shown is what it started with",
+    PER_CONTEXT_VARIABLE: "each context can have its own percentage; mpstui shows the percentage at the client's start",
     PARTITION_VARIABLE: "the static partition of SMs that it runs in, where the daemon was started with -S",
     "CUDA_MPS_PROTOCOL_VERSION": "the protocol that a daemon speaks; without effect in a client",
     CONNECTIONS_VARIABLE: "its work queues to each device, 2 under MPS where it is not set",

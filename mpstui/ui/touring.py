@@ -41,7 +41,7 @@ _LEAST: Final = 14
 """Lines that are left to the screen; a caption is cut to what is below them, and has two in any case."""
 _HARMS: Final = frozenset(id for letter in LETTERS.values() if letter.harms for id in letter.ids)
 _NOT_PRESSED: Final = "You have not pressed the key, or not answered: the tour goes on without it."
-_LEFT_OUT: Final = "This step is left out: “{}” was not seen. What it shows needs that."
+_LEFT_OUT: Final = "The tour skips this step: it needs “{}”, which did not appear."
 _NAMES: Final = {
     "/": "slash", ":": "colon", ".": "full_stop", ",": "comma", "-": "minus", "+": "plus", "?": "question_mark",
     "%": "percent_sign", "=": "equals_sign", "_": "underscore", "!": "exclamation_mark", "@": "at",

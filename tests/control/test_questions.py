@@ -91,7 +91,7 @@ async def test_of_a_driver_without_a_status_the_percentage_tells_whether_a_memor
     ("again", "outcome", "said"),
     [
         ("echo 25.0", Outcome.STARTING, "was starting and is ACTIVE now"),
-        (":", Outcome.UNREADABLE, "is ACTIVE, and tells"),
+        (":", Outcome.UNREADABLE, "as ACTIVE but returns no value"),
     ],
 )
 async def test_of_a_server_that_is_active_it_is_not_said_that_it_is_starting(

@@ -41,7 +41,7 @@ def test_old_and_new_gpus_in_one_daemon() -> None:
         ("warning", "GPU 1"),
         ("warning", "daemon 480"),
     ]
-    assert "leaves out GPU 1" in found[2].evidence
+    assert "does not use GPU 1" in found[2].evidence
     alone = facts(daemon(ordinals={"0": GPU}), devices=devices)
     assert [f.subject for f in advice.architecture(alone)] == ["GPU 0", "GPU 1"]
     unknown = facts(daemon(ordinals={}), devices=devices)

@@ -127,7 +127,7 @@ def test_no_command_is_given_for_what_a_name_of_somebody_elses_leads_to(mode):
     assert "chmod 755 '/tmp/mps_e;id'" in found.remedy
     (found,) = setup.pipe_directory(facts(directories=(replace(odd, ours=False),)))
     assert "chmod" not in found.remedy
-    assert found.remedy.startswith("Its owner has to set mode 755; as root change nothing there")
+    assert found.remedy.startswith("The owner must set mode 755. Do not change it as root")
 
 
 def test_another_users_daemon_is_nothing_that_is_wrong_with_the_node():

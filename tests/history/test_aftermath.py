@@ -186,7 +186,7 @@ def test_waiting_in_quit_names_the_clients_and_ends_with_them():
     assert (daemon.health, daemon.state_word) == ("blocked", "quitting"), "nothing is wrong with it: it was told to"
     (told,) = (each for each in snapshot.problems if each.code.startswith("daemon_"))
     assert (told.severity, told.code) == ("warning", "daemon_quitting")
-    assert "does not answer again" in (left_out("unblock", daemon) or "")
+    assert "will not answer again" in (left_out("unblock", daemon) or "")
     found = daemon.condition
     assert (found.cause, found.since, found.frees) == ("quitting", at("21:31:25.443"), "")
     assert pids(found.ends) == pids(daemon.clients()) == {3028}

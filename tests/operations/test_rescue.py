@@ -240,8 +240,8 @@ async def test_the_holder_of_the_control_session_is_ended_and_no_client(start, t
 @pytest.mark.parametrize(
     ("theirs", "now", "why"),
     [
-        (None, "the same", "is one of another daemon"),
-        ((1, 2), "the same", "is one of another daemon"),
+        (None, "the same", "holds a session with another daemon"),
+        ((1, 2), "the same", "holds a session with another daemon"),
         ((1, 1), "another", "another session holds the daemon now"),
         ((1, 1), "nobody", "another session holds the daemon now"),
     ],
@@ -272,7 +272,7 @@ async def test_only_the_session_that_was_shown_is_ended_and_for_its_own_daemon(
                 None,
                 condition.Moment(),
             ),
-            "most likely kept open by PID 4711, user dave: its connections cannot be seen from here",
+            "most likely kept open by PID 4711, user dave: mpstui cannot see the connections of this process",
         ),
         (condition.busy("Other sessions kept it busy.", condition.Moment()), "none stays open"),
         (condition.ok(), "the daemon answers: no process is in its way"),

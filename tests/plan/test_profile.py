@@ -182,7 +182,7 @@ def test_the_line_of_what_is_wrong(old: str, new: str, line: int, message: str) 
         ("schema = 1\n[daemon]\n", "must be tables"),
         ("schema = 1\n[[daemon]\n", "line 2"),
         ('schema = 1\n[[daemon]]\npipe_dir = "/tmp/a', "line 3"),
-        ("schema = 1\n[[daemon]]\n[[daemon]]\n", "needs its pipe_dir"),
+        ("schema = 1\n[[daemon]]\n[[daemon]]\n", "each needs its own pipe_dir"),
         ('schema = 1\n[[daemon]]\npipe_dir = "/a"\n[[daemon]]\npipe_dir = "/a"\n', "line 5: .*twice"),
         ("a = " + "[" * 5000, "nested too deeply"),
         ("\x00", "not TOML"),

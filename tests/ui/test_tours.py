@@ -353,7 +353,7 @@ def test_who_asks_for_the_next_step_too_soon_waits_for_it_or_gives_it_up_and_no_
     lead.next() if key == "f8" else lead.escaped()
     ticks(lead)
     assert (lead.step, surface.keys) == (tour.steps[1], ["L"])
-    assert "This step is left out: “a test client that runs” was not seen" in surface.said
+    assert "The tour skips this step: it needs “a test client that runs”" in surface.said
     assert "Seen." not in surface.said
     lead.next()
     ticks(lead)
@@ -381,7 +381,7 @@ async def test_escape_while_the_next_step_is_waited_for_is_the_tours_alone() -> 
         await pilot.press("f8")
         await until(pilot, lambda: "F8 again or Esc gives up" in text_of(app))
         await pilot.press("escape")
-        await until(pilot, lambda: "left out" in text_of(app))
+        await until(pilot, lambda: "skips this step" in text_of(app))
         assert app.screen is front
         await pilot.press("escape")
         assert app.screen is app.overview

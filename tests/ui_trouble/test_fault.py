@@ -139,7 +139,7 @@ async def test_what_the_log_alone_says_is_told_as_its_word_and_offers_nothing(si
         assert "what to do" not in text.lower()
         await pilot.press("exclamation_mark")
         told = said(app)
-        assert "nothing is offered: end no process because of it." in told
+        assert "mpstui offers no action: end no process because of it." in told
         assert "End them" not in told
         assert "End all" not in told
         assert "? by the log" in text_of(app)

@@ -42,7 +42,7 @@ async def test_faults_of_the_logs_and_of_the_screen_are_compared(size) -> None:
         assert isinstance(app.screen, SuspectsScreen)
         await pilot.pause()
         text = said(app)
-        assert "A tie, in up to 2 of 2 faults each: alice, python train.py; carol, gmx mdrun" in text
+        assert "Equal: each was there at up to 2 of 2 faults: alice, python train.py; carol, gmx mdrun" in text
         assert "bob" not in text.split(";")[0]
         assert "Of some clients only the user is known" in text
         assert "one at a time, each alone in a daemon of its own" in text

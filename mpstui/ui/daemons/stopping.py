@@ -26,7 +26,7 @@ WAITS = (
     Choice(10, "at most 10 s", "then error 806: sends quit -t 10"),
     Choice(60, "at most 60 s", "sends quit -t 60"),
     Choice(600, "at most 10 min", "sends quit -t 600"),
-    Choice(FORCE, "force", f"also if it answers nobody: quit -t {FORCE_AFTER}, then as a process"),
+    Choice(FORCE, "force", f"also if the daemon does not answer: quit -t {FORCE_AFTER}, then SIGTERM, then SIGKILL"),
 )
 WAITS_V3 = (
     Choice(None, "as long as its clients take", "then server delete"),

@@ -32,7 +32,7 @@ MARKS = (
     DetailRow("✕", "terminate was asked for, or something has ended"),
     DetailRow("≈", "estimated: not measured on this kind of device"),
     DetailRow("—", "not known; never zero"),
-    DetailRow("≥", "before a sum: at least so much; of one client it is not known"),
+    DetailRow("≥", "before a sum: at least this much; the value of one client or more is not known"),
     DetailRow("↑", "pinned: stays on top"),
     DetailRow("?", "behind a limit, as in ctx 3/60?: nobody has measured that the device takes so many"),
 )

@@ -176,7 +176,7 @@ class EndangerDialog(Dialog):
         if self._typed:
             self.pressed("apply")
         else:
-            text = f"It starts with the word {WORD}, typed as it stands here. Nothing was started."
+            text = f"Nothing was started. To start, type {WORD} exactly as shown."
             self.app.notify(text, title="Load", severity="warning", markup=False, timeout=4)
 
     def pressed(self, button: str) -> None:

@@ -101,7 +101,7 @@ PRESETS: Final = (
     Preset(
         "busy",
         "busy 50 %",
-        "Idle half of the time, on shares of 200 % in all: the others use what one leaves, and p99 gets longer.",
+        "Each client is idle half of the time; the shares add up to 200 %. Busy clients use the idle SMs; p99 rises.",
         ("fma",),
         4,
         _half,
@@ -148,7 +148,7 @@ PRESETS: Final = (
     Preset(
         "fault",
         "fault containment",
-        "Client 1 makes an illegal store after 3 s: who shares its GPU is lost too, on another GPU they run on.",
+        "Client 1 makes an illegal store after 3 s: clients on its GPU are lost, clients on other GPUs run on.",
         ("illegal", "fma"),
         4,
         _none,

@@ -54,7 +54,7 @@ class Way:
 
 ENDLESS: Final = "endless"
 _STREAMS: Final = "Launches in so many streams of each client: side by side, where small kernels leave room (Hyper-Q)."
-_REQUESTS: Final = "Requests at random times, one launch each, with p50 and p99 from when one came to when it was done."
+_REQUESTS: Final = "Requests come at random times, one launch each. p50 and p99: time from arrival to end of a request."
 STEADY: Final = Way("one after another", "Each launch begins when the last one ends: the client is always busy.")
 WAYS: Final = (
     STEADY,

@@ -296,7 +296,7 @@ class FaultScreen(ListScreen):
 
     def _offers(self, report: FaultReport) -> Iterator[Para]:
         if not report.fault.confirmed:
-            text = "Until the daemon, which is asked once, says FAULT itself, nothing is offered"
+            text = "mpstui asks the daemon once; until the daemon confirms FAULT, mpstui offers no action"
             if report.fault.doubt:
                 text = "On such a word nothing is offered"
             elif self.daemon is not None and self.daemon.by_logs:

@@ -125,7 +125,7 @@ class SuspectsScreen(ListScreen):
         self.suspects.take(self._ranking)
 
     def describe(self, snapshot: Snapshot) -> tuple[str, list[Para]]:
-        return "Who may have made them", list(self._said())
+        return "Clients that may have caused the faults", list(self._said())
 
     def _said(self) -> Iterator[Para]:
         ranking, row = self._ranking, self.suspects.cursor_row

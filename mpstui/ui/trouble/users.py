@@ -210,7 +210,7 @@ class UsersScreen(ListScreen):
         if ahead:
             out.append(Para("That server waits for its clients:", "text", "·"))
             out += [Para(client_line(c), "text", "  ·") for c in ahead]
-        out += [Para(), Para("What gives it a server:", "bold")]
+        out += [Para(), Para("How this client gets a server:", "bold")]
         out.append(Para(f"{_lets_in(len(ahead))} ({self.k('copy', 'y')} copies this)", "accent", "→"))
         if ahead:
             key, them = self.k("action.terminate_and_kill", "K"), "them" if len(ahead) > 1 else "it"
