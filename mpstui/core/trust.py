@@ -93,7 +93,7 @@ class Meant(NamedTuple):
             return "its name leads to another directory than when it was asked about"
         looked = asked.uid is None or (asked.stamp and now.stamp)  # of nobody's one knows nothing else
         if looked and asked.without_times.stamp != now.without_times.stamp:
-            return "the daemon's directory or its sockets were replaced after you were asked"
+            return "the daemon's directory or its sockets were replaced after mpstui had looked at them"
         return None
 
 

@@ -413,7 +413,7 @@ def led_elsewhere(daemons: Sequence[Daemon], led: Mapping[Path, str | None]) -> 
     """Names that came to mean another directory while one looked."""
     for path, how in ((daemon.pipe_dir, led.get(daemon.pipe_dir)) for daemon in daemons):
         if how is not None:
-            text = f"{how}: mpstui shows the daemon in the new directory."
+            text = f"{how}: mpstui shows what is in the new directory."
             yield problem("warning", "daemon_led_elsewhere", path_text(path), text)
 
 
