@@ -14,7 +14,8 @@ from mpstui.cli.output import NO_DAEMON, NONE_OF_YOURS, complain, output, state_
 from mpstui.core.cells import FAULT_CLAIMED
 from mpstui.core.gain import IDLE, gain_of
 from mpstui.core.model import Daemon, Snapshot
-from mpstui.core.text import UNKNOWN, path_text, plural
+from mpstui.core.text import UNKNOWN, owner, path_text, plural
+from mpstui.core.trust import anothers_place, in_anothers_place
 from mpstui.core.v3 import V3Node
 from mpstui.fields import (
     CLIENT,
@@ -59,6 +60,10 @@ def print_status(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
             complain(state_text(daemon), status)
         for problem in (each for each in snapshot.problems if each.code == "daemon_usurped"):
             complain(f"{problem.subject}: {problem.text}", status)
+        for daemon in (d for d in meant if d.runs and d.answers):
+            if (other := in_anothers_place(daemon, os.geteuid())) is not None:
+                whose = owner(daemon.user if other == daemon.uid else None, other)
+                complain(anothers_place(daemon, whose), status)
         if not meant:
             complain(NONE_OF_YOURS if snapshot.daemons else NO_DAEMON, status)
     return status
@@ -108,12 +113,13 @@ def unreadable(error: api.UnreadableNodeError) -> int:
 
 
 def exit_status(snapshot: Snapshot, *, named: bool = True) -> ExitStatus:
-    """4 where a daemon does not answer or cannot be asked, 0 where one does or is shown read-only, otherwise 3. Where
-    none was ``named``, those of others, who start and stop what they like, count only where there is no other, and one
-    that does not answer is none then."""
+    """4 where a daemon does not answer, cannot be asked, or is another user's in a directory of root's or of one's own,
+    0 where one does or is shown read-only, otherwise 3. Where none was ``named``, those of others, who start and stop
+    what they like, count only where there is no other, and one that does not answer is none then."""
     running = [daemon for daemon in snapshot.daemons if daemon.runs and (named or counts(daemon))]
     running = running or [daemon for daemon in snapshot.daemons if daemon.runs and daemon.health == "ok"]
-    if any(daemon.health != "ok" or daemon.usurped(os.geteuid()) for daemon in running):
+    euid = os.geteuid()
+    if any(d.health != "ok" or d.usurped(euid) or in_anothers_place(d, euid) is not None for d in running):
         return ExitStatus.NO_ANSWER
     return ExitStatus.DONE if running else ExitStatus.NO_DAEMON
 

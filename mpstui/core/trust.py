@@ -50,6 +50,8 @@ class Speaker(NamedTuple):
     """Device and inode of the directory of which that is so, where it was looked at."""
     remedy: str = ""
     """What makes it known whose daemon it is, a sentence, where nobody else's doing keeps it unknown."""
+    owner: int | None = None
+    """Who owns the directory, where it was looked at."""
 
     @property
     def without_times(self) -> Speaker:
@@ -169,6 +171,24 @@ def cut_off_by(heard: Heard) -> str:
     """What is in the place of a usurped daemon's sockets, as a clause."""
     why, uid, sockets = heard.speaker.why, heard.speaker.uid, heard.speaker.sockets
     return f"its sockets are those of {why}" if uid and ANYBODY not in sockets else why
+
+
+def in_anothers_place(heard: Heard, euid: int | None) -> int | None:
+    """Another user whose sockets are in a directory of root's, or of ``euid``'s: whoever may write there puts his own
+    in the place of those of a daemon that has ended. So does a service user's daemon in a volume that all may write to:
+    which of the two it is that user knows, who asks for his own, and nobody else. It is not the daemon that is meant by
+    the directory."""
+    owner = heard.speaker.owner
+    if owner is None or is_anothers(owner, euid) or heard.usurped(euid):
+        return None
+    return next((uid for uid in heard.speaker.sockets if uid != ANYBODY and is_anothers(uid, euid)), None)
+
+
+def anothers_place(heard: Heard, whose: str) -> str:
+    """What there is to say of that, and to do, sentences without the last full stop; ``whose``: that user's name."""
+    text = "another user with write access may have replaced the daemon's sockets"
+    meant = f"If {whose}'s daemon is the one that is meant, ask as that user, or give the directory to that user"
+    return f"{path_text(heard.pipe_dir)}: sockets of {whose} are in a directory of another owner: {text}. {meant}"
 
 
 def end_usurped(heard: Heard) -> str:

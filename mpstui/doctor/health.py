@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from mpstui.core.condition import STARTING
 from mpstui.core.text import path_text, unprintable
-from mpstui.core.trust import ANYBODY, cut_off_by, is_anothers, whose_word
+from mpstui.core.trust import anothers_place, cut_off_by, in_anothers_place, whose_word
 from mpstui.observe.discovery import Place, discover, named, watched_speaker
 from mpstui.system.procfs import HiddenProcessError, read_stat, user_name
 from mpstui.system.trusted import UnreadableLogError, open_log
@@ -63,10 +63,8 @@ def _of_place(place: Place) -> Health:
         closed = place.state == "unusable" and not os.access(place.pipe_dir, os.R_OK | os.X_OK)
         reason = place.detail or f"{shown}: no daemon runs there"
         return Health(NOT_PERMITTED if closed else ABSENT, reason)
-    if not place.usurped(os.geteuid()) and (other := _in_anothers_place(place)) is not None:
-        user, text = user_name(other), "another user with write access may have replaced the daemon's sockets"
-        meant = f"If {user}'s daemon is the one that is meant, ask as that user, or give the directory to that user"
-        return Health(NO_ANSWER, f"{shown}: sockets of {user} are in a directory of another owner: {text}. {meant}")
+    if (other := in_anothers_place(place, os.geteuid())) is not None:
+        return Health(NO_ANSWER, anothers_place(place, user_name(other)))
     if place.daemon is None:
         return Health(WELL)  # it runs where no more of it is to be seen, as in another container
     pid = place.daemon.pid
@@ -92,19 +90,6 @@ def _of_place(place: Place) -> Health:
         text = f"a control session, or a command without an answer, is open since {since:.0f} s"
         return Health(NO_ANSWER, f"{shown}: daemon {pid} does not answer: {text}")
     return Health(WELL)
-
-
-def _in_anothers_place(place: Place) -> int | None:
-    """Another user whose sockets are in a directory of root's, or of one's own: whoever may write there puts his own in
-    the place of those of a daemon that has ended. So does a service user's daemon in a volume that all may write to:
-    which of the two it is the user knows, who asks for his own, and nobody else."""
-    euid = os.geteuid()
-    try:
-        if is_anothers(os.stat(place.pipe_dir).st_uid, euid):
-            return None
-    except OSError:
-        return None
-    return next((uid for uid in place.speaker.sockets if uid != ANYBODY and is_anothers(uid, euid)), None)
 
 
 def _open_session(place: Place) -> tuple[float, bool] | None:

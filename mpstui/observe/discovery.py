@@ -289,7 +289,8 @@ def _looked_at(pipe_dir: Path) -> tuple[Speaker, FileId | None]:
 
 def _speaker_of(pipe_dir: Path, folder: int) -> Speaker:
     """``find_speaker``, of the directory that is held."""
-    found = _speaker(pipe_dir, folder)._replace(steered=_is_steered(pipe_dir, folder), folder=_id(os.fstat(folder)))
+    at = os.fstat(folder)
+    found = _speaker(pipe_dir, folder)._replace(steered=_is_steered(pipe_dir, folder), folder=_id(at), owner=at.st_uid)
     if found.uid is not None or found.stamp:
         return found
     sockets = []

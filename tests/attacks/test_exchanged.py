@@ -126,8 +126,11 @@ def test_who_takes_the_place_of_roots_daemon_that_has_ended_is_not_its_life(
         f"If UID {stranger.uid}'s daemon is the one that is meant, ask as that user, or give the directory to that user"
     )
     assert (meant in health.stderr, "is seen to run" in health.stderr) == (True, False), health
+    status = mpstui("status", "--pipe-dir", pipe_dir)
+    assert (status.returncode, meant in status.stderr) == (4, True), "status and the probe go by one rule"
     own = lying_daemon(stranger, stranger.home / "p", clients=[])
     assert mpstui("status", "--health", "--pipe-dir", stranger.home / "p").returncode == 0, own.pid
+    assert mpstui("status", "--pipe-dir", stranger.home / "p").returncode == 0, own.pid
 
 
 @pytest.mark.parametrize("how", USURPS)
