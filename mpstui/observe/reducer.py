@@ -150,6 +150,8 @@ class Watched:
     """Where its name leads, and led before, where somebody has led it elsewhere while one looked; a clause."""
     led_at_first: Path | None = None
     """Where it led before that; once it leads there again nothing is told."""
+    led_last: Place | None = None
+    """The place as it was when its name was last seen to lead anywhere: it may lead nowhere in between."""
     past: bool = False
     """Nobody can be asked: its logs of long ago are all that there is."""
     partitions: PartitionTable | None = field(default=None, metadata=NOT_KEPT)
@@ -191,12 +193,31 @@ class Watched:
         servers = (s for s in self.state.servers.values() if s.status == "ACTIVE" and not s.ending)
         return frozenset(pid for server in servers for pid, client in server.clients.items() if not client.ended)
 
+    def notice_where(self, now: float | None) -> None:
+        """Whether its name leads elsewhere than when it last led anywhere: a link also where there is nothing, as
+        whoever leads it away may let it lead nowhere for one look."""
+        place, before = self.place, self.led_last
+        if place is None or (where := _where(place)) is None:
+            return
+        self.led_last = place
+        if before is None or (then := _where(before)) in {None, where}:
+            return
+        if place.speaker.folder is not None and place.speaker.folder == before.speaker.folder:
+            return
+        self.led_at_first = self.led_at_first or then
+        self.led = None if where == self.led_at_first else _led(before, place, now)
+
     def _pids(self) -> frozenset[int]:
         state, daemon = self.state, self.place.daemon if self.place is not None else None
         clients = (pid for server in state.servers.values() for pid in server.clients)
         own = () if daemon is None else (daemon.pid,)
         joined = (key.pid for key in self.elsewhere.values())
         return frozenset((*own, *state.servers, *clients, *state.pending, *state.lost, *joined)) - {0}
+
+
+def _where(place: Place) -> Path | None:
+    """Where its name leads; None where nothing has that name."""
+    return place.real or (None if place.speaker.folder is None else place.pipe_dir)
 
 
 def _led(before: Place, place: Place, now: float | None) -> str:
@@ -361,10 +382,7 @@ class NodeState:
             self._events.hear(place.pipe_dir, whose_word(place, self._euid) if heard else None)
             old = (before.state, before.daemon) if before else None
             elsewhere = before is not None and place.speaker.is_elsewhere(before.speaker)
-            if before is not None and elsewhere and place.real != before.real:
-                watched.led_at_first = watched.led_at_first or before.real or before.pipe_dir
-                back = (place.real or place.pipe_dir) == watched.led_at_first
-                watched.led = None if back else _led(before, place, now)
+            watched.notice_where(now)
             if old == (place.state, place.daemon) and not elsewhere:
                 continue
             changed.append(place.pipe_dir)

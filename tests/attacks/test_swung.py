@@ -69,6 +69,39 @@ def test_it_is_over_once_the_name_leads_again_where_it_led_at_first() -> None:
     assert f"led to {LINK} before" in said[3][0]
 
 
+NOWHERE = Speaker(None, "its sockets cannot be looked at", steered=True)
+
+
+@pytest.mark.parametrize("made", [False, True], ids=["led to nothing", "taken away"])
+def test_a_name_that_leads_nowhere_between_is_told_of_all_the_same(made: bool) -> None:
+    """Whoever let it lead nowhere for one look led it elsewhere without a word."""
+    between = Place(LINK, "absent", speaker=NOWHERE, real=None if made else Path("/run/none"))
+    node = NodeState(euid=0)
+    node.set_places([place(ONE, 1, 7)], 1.0)
+    node.set_places([between], 2.0)
+    node.set_places([place(OTHER, 2, 8)], 3.0)
+    (found,) = [each for each in node.snapshot(3.0).problems if each.code == "daemon_led_elsewhere"]
+    assert f"{LINK} leads to {OTHER} since" in found.text
+    node.set_places([place(ONE, 1, 7)], 4.0)
+    assert "daemon_led_elsewhere" not in {each.code for each in node.snapshot(4.0).problems}, "it is back"
+
+
+def test_nor_where_it_led_to_nothing_at_first() -> None:
+    node = NodeState(euid=0)
+    node.set_places([Place(LINK, "absent", speaker=NOWHERE, real=ONE)], 1.0)
+    node.set_places([place(ONE, 1, 7)], 2.0)
+    assert "daemon_led_elsewhere" not in {each.code for each in node.snapshot(2.0).problems}, "it was made there"
+    node.set_places([place(OTHER, 2, 8)], 3.0)
+    assert "daemon_led_elsewhere" in {each.code for each in node.snapshot(3.0).problems}
+
+
+def test_a_name_that_was_none_before_is_led_nowhere_else() -> None:
+    node = NodeState(euid=0)
+    node.set_places([Place(LINK, "absent", speaker=NOWHERE)], 1.0)
+    node.set_places([place(ONE, 1, 7)], 2.0)
+    assert "daemon_led_elsewhere" not in {each.code for each in node.snapshot(2.0).problems}
+
+
 @pytest.mark.parametrize("daemon", [7, None])
 def test_of_another_directory_nothing_is_known_of_before(daemon: int | None) -> None:
     node = NodeState(euid=0)
