@@ -11,6 +11,7 @@ import platform
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -365,8 +366,17 @@ def _people(daemon: Daemon) -> Iterator[Client | PendingClient]:
 
 
 def _exported(daemons: Sequence[Daemon]) -> Sequence[Daemon]:
-    """Those that run first."""
-    return sorted(daemons, key=lambda daemon: daemon.pid is None)[:DAEMONS]
+    """Those that run first, each without what it names and cannot have: others pay for what is told of them."""
+    return [_possible(daemon) for daemon in sorted(daemons, key=lambda daemon: daemon.pid is None)[:DAEMONS]]
+
+
+def _possible(daemon: Daemon) -> Daemon:
+    lies = {of.key for _, of in daemon.lies()}
+    if not lies:
+        return daemon
+    true = (server for server in daemon.servers if server.key not in lies)
+    servers = (replace(server, clients=tuple(c for c in server.clients if c.key not in lies)) for server in true)
+    return replace(daemon, servers=tuple(servers))
 
 
 def _labels(item: Any, view: View) -> Labels:

@@ -396,6 +396,11 @@ def speaks_for(daemon: Daemon) -> str | None:
     return "everybody" if daemon.speaker.uid == 0 else login_name(daemon.speaker.uid)
 
 
+def _claimant(daemon: Daemon) -> str | None:
+    euid = os.geteuid()
+    return None if daemon.usurped(euid) else daemon.claimant(euid)
+
+
 HEALTH_STYLE: Final[Mapping[str, str]] = {"ok": "good", "held": "warn", "stale": "warn", "unknown": "warn"}
 
 
@@ -778,6 +783,11 @@ DAEMON: Final[Thing[Daemon]] = Thing(
         Field(
             "speaks_for", "speaks for", TEXT, lambda d, v: speaks_for(d), null=True,
             about="Whose processes may be ended on this daemon's word: a user, or everybody; null: nobody's.",
+        ),
+        Field(
+            "claimant", "word of", TEXT, lambda d, v: _claimant(d), null=True,
+            about="The other user whose word alone it is what the daemon says; null: it counts for who asks.",
+            metric=_DAEMON_INFO,
         ),
         Field(
             "static_partitioning", "static partitions", FLAG, lambda d, v: d.static_partitioning, null=True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -50,6 +51,17 @@ def contexts_text(device: Device) -> str:
     """``16/48``; ``?`` behind a limit that nobody has measured, as of several daemons together."""
     claim = "?" if device.limit_is_claim else ""
     return f"{UNKNOWN if device.contexts is None else device.contexts}/{device.context_limit or UNKNOWN}{claim}"
+
+
+_CONTEXTS_HELP: Final = "Contexts in use, without those that daemons of other users claim."
+
+
+def _counted_contexts(device: Device, view: View) -> int | None:
+    """Without those that are other users' word alone."""
+    if device.contexts is None:
+        return None
+    claims = (d.contexts_on(device.uuid) for d in view.snapshot.daemons if d.claimant(os.geteuid()) is not None)
+    return max(0, device.contexts - sum(claims))
 
 
 def _contexts_facts(device: Device, view: View) -> Iterable[Fact]:
@@ -245,7 +257,7 @@ DEVICE: Final[Thing[Device]] = Thing(
             row=Text(40, "CONTEXTS", lambda d, v: contexts_text(d)),
             column=Column(50, 6, 97, cell=_contexts_cell, wide=29),
             detail=Detail("now", 10, facts=_contexts_facts),
-            metric=Metric("gpu_contexts", "Contexts in use."),
+            metric=Metric("gpu_contexts", _CONTEXTS_HELP, value=_counted_contexts),
         ),
         Field(
             "context_limit", "context limit", INTEGER, lambda d, v: d.context_limit, null=True,
