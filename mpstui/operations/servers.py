@@ -13,6 +13,7 @@ from mpstui.control.commandline import patience
 from mpstui.core.cells import client_line, told_to_end
 from mpstui.core.model import Client, Daemon, ProcessKey, Server, Snapshot
 from mpstui.core.text import owner, plural
+from mpstui.core.trust import is_lying
 from mpstui.observe.poll import Need
 from mpstui.operations.check import Refused, find_server, parse_uid
 from mpstui.operations.limits import failed
@@ -50,6 +51,11 @@ class StartServer(Operation):
         uid = parse_uid(request.value)
         facts = (("user", f"{request.value.strip()} (UID {uid})"), ("running", str(len(daemon.servers))))
         warnings: tuple[str, ...] = ()
+        if is_lying(daemon, uid) and not daemon.simulated:
+            why = (
+                f"{daemon.speaker.why} can have servers of that user alone: a server for another one is root's to start"
+            )
+            raise Refused(why, ExitStatus.REFUSED_BY_SAFETY_RULE)
         if same := next((s for s in daemon.servers if s.uid == uid), None):
             raise Refused(
                 f"server {same.pid} of {owner(same.user, uid)} is running already", ExitStatus.REFUSED_BY_SAFETY_RULE

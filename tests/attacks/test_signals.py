@@ -189,3 +189,15 @@ def test_status_says_that_a_server_of_somebody_elses_is_none_of_its(stranger: St
         said = json.loads(mpstui("status", "--json", "--pipe-dir", stranger.home / "p").stdout)
     (problem,) = [p for p in said["problems"] if p["code"] == "daemon_lies"]
     assert f"names process {victim.pid} of root as its server" in problem["text"]
+
+
+def test_a_users_daemon_has_no_server_for_anybody_else(stranger: Stranger, bystander: Stranger) -> None:
+    """It was sent to him, and “was asked for”."""
+    lying_daemon(stranger, stranger.home / "p", clients=[], server=stranger.start("sleep", "600").pid)
+    for uid in (bystander.uid, 0):
+        done = mpstui("start-server", str(uid), "--pipe-dir", stranger.home / "p")
+        assert done.returncode == 6, done
+        assert f"a daemon of UID {stranger.uid} can have servers of that user alone" in done.stderr
+    assert "start_server" not in (stranger.home / "p" / "heard").read_text()
+    lying_daemon(stranger, stranger.home / "q", clients=[], server=stranger.start("sleep", "600").pid)
+    assert "is running already" in mpstui("start-server", str(stranger.uid), "--pipe-dir", stranger.home / "q").stderr
