@@ -15,6 +15,7 @@ from typing import Final, Literal
 from mpstui.core.late import pattern
 from mpstui.core.text import path_text, printable, unprintable
 from mpstui.daemons.spec import DaemonSpec
+from mpstui.observe.discovery import OPENED
 from mpstui.plan.amounts import PlanError, limit_text, printed_limit
 from mpstui.plan.cpus import cpu_text
 
@@ -34,7 +35,7 @@ _STEERED: Final = (
     'test -z "$$(find "$$@" -prune "(" ! -uid 0 ! -uid "$$(id -u)" -o ! -type l -perm -002 ! -perm -1000 ")")"'
 )
 """Whoever owns a directory of the way, or may write to it, can put another in the daemon's place while it runs."""
-_LEFT: Final = '-mindepth 1 -maxdepth 1 "(" -name "*control*" -o -name log -o -name server.log ")"'
+_LEFT: Final = f'-mindepth 1 -maxdepth 1 "(" {" -o ".join(f"-name {name}" for name in OPENED)} ")"'
 """What a daemon opens in its directories: before they were closed to others, somebody may have left a link there."""
 _LEFT_BY_OTHERS: Final = f'test -z "$$(find "$$@" {_LEFT} ! -uid 0 ! -uid "$$(id -u)")"'
 QUIT_AFTER: Final = 10

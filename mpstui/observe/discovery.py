@@ -687,7 +687,7 @@ PATH_LIMIT: Final = 83
 """Bytes; with a longer path the daemon fails to start and leaves no log."""
 _PID_FILE: Final = f"{PROGRAM}.pid"
 _FILES: Final = ("control", "control_privileged", "control_lock", "log", _PID_FILE)
-_OPENED: Final = (*_FILES, _LOG, "server.log")
+OPENED: Final = (*_FILES, _LOG, "server.log")
 """By a daemon that starts, in its two directories."""
 _PLACES_LIMIT: Final = 32
 _BY_OTHERS: Final = 3
@@ -940,7 +940,7 @@ def _start(pipe_dir: Path, others: Sequence[DaemonProcess]) -> str:
 def left_by_others(folder: int) -> tuple[str, int] | None:
     """What a daemon opens in this directory and another user has made, from when he could write there, and who: a link
     may lead anywhere."""
-    for name in _OPENED:
+    for name in OPENED:
         with suppress(FileNotFoundError):
             uid = os.stat(name, dir_fd=folder, follow_symlinks=False).st_uid
             if is_anothers(uid, os.geteuid()):

@@ -19,7 +19,7 @@ from folders import daemons_below, place_for_daemons
 
 from mpstui.daemons.spec import DaemonSpec
 from mpstui.daemons.units import UnitKind, unit_text
-from mpstui.observe.discovery import discover
+from mpstui.observe.discovery import discover, held, left_by_others
 from mpstui.plan.profile import Limits
 from mpstui.sim.marker import control_binary
 from tests.attacks.conftest import Stranger
@@ -290,8 +290,10 @@ def test_nor_over_what_a_stranger_has_left_in_it_before_it_was_closed_to_him(
     assert (done.returncode, f"what the daemon opens: {folder / name}" in done.stdout) == (1, True), done
     assert not _starts(unit_text("systemd", (spec,)))
     precious.unlink()
-    (folder / name).unlink()
+    (folder / name).rename(folder / f"{name}-of-no-daemon")
     assert _starts(unit_text("systemd", (spec,)))
+    with held(folder) as descriptor:
+        assert left_by_others(descriptor) is None, "the program and the scripts have one list"
     precious.write_text("as it was")
     assert not daemons_below(place)
     assert precious.read_text() == "as it was"
