@@ -204,7 +204,7 @@ class DaemonTurn:
                 for other in self._files[:index] if sent and not answered else ():
                     with suppress(OSError):
                         _append(other, {**entry, "sent": False}, self.run)
-                return error.strerror or "it cannot be written"
+                return _why(error, Path(os.readlink(f"/proc/self/fd/{file}")))
         return None
 
 
@@ -375,7 +375,18 @@ def _attempt(place: TurnPlace) -> int:
 def _no_turn(error: OSError, path: Path) -> NoTurn:
     closed = error.errno in {errno.EACCES, errno.EPERM}
     kind = _Closed if closed else _NotOurs if error.errno in _OF_OTHERS else NoTurn
-    return kind(f"this daemon cannot be locked: {path_text(error.filename or path, 160)}: {error.strerror}")
+    return kind(f"this daemon cannot be locked: {_why(error, path)}")
+
+
+def _why(error: OSError, path: Path) -> str:
+    """With what there is to do where nobody else than an admin can."""
+    named, where = error.filename or path.name, shlex.quote(path_text(path.parent))
+    text = f"{path_text(path if named == path.name else named, 160)}: {error.strerror}"
+    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        return f"{text}; make room in {where} (df {where}; df -i {where})"
+    if error.errno == errno.EROFS:
+        return f"{text}; run mpstui where {where} can be written to, as on the host of a container"
+    return text
 
 
 def _folder(place: TurnPlace, held: ExitStack) -> int:

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,7 +30,7 @@ from mpstui.sim.node import SimNode
 from mpstui.system.procfs import process_key, user_name
 
 from .conftest import Stranger
-from .programs import BINARY, ROOT, lying_daemon
+from .programs import BINARY, ROOT, lying_daemon, mpstui
 
 AT_ONCE = 8
 
@@ -164,7 +165,7 @@ def test_only_a_file_that_root_is_making_is_waited_for(stranger: Stranger) -> No
     path.write_text("{}\n")
     path.chmod(0o600)
     done = stranger.run(stranger.interpreter, "-c", SEND, ROOT, stranger.home / "p", "4711", check=False)
-    assert f"this daemon cannot be locked: {FILE}: Permission denied" in done.stderr
+    assert f"this daemon cannot be locked: {path}: Permission denied" in done.stderr
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o777])
@@ -409,6 +410,51 @@ async def test_what_the_daemon_before_was_sent_is_no_matter(roots: Stranger, sha
                 assert (mine.was_sent(client) is not None) is sent
                 mine.note(client, sent=True)
         roots.end()
+
+
+FULL = {
+    "no room": ("size=64k", "make room in"),
+    "no inodes": ("nr_inodes=8", "make room in"),
+    "read-only": ("size=64k", "can be written to, as on the host"),
+}
+
+
+def fill(folder: Path, size: int) -> None:
+    with suppress(OSError):
+        for number in range(1000):
+            (folder / f"fill-{number}").write_bytes(b"x" * size)
+    there = os.statvfs(folder)
+    assert 0 in {there.f_bavail, there.f_favail}
+
+
+@pytest.mark.parametrize("how", FULL)
+def test_a_directory_that_takes_no_file_is_named_with_what_there_is_to_do(stranger: Stranger, how: str) -> None:
+    """Anybody fills /tmp: a terminate was refused for mpstui.lock, of which nobody was told where it is."""
+    options, remedy = FULL[how]
+    (mounted := stranger.home / "m").mkdir()
+    (pipe_dir := mounted / "p").mkdir()
+    mount = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"{options},uid={stranger.uid}", "none", pipe_dir], check=False
+    )
+    if mount.returncode:
+        pytest.skip("nothing can be mounted here")
+    try:
+        (pipe_dir / "heard").symlink_to("/dev/null")
+        client = stranger.start("sleep", "600").pid
+        daemon = lying_daemon(stranger, pipe_dir, clients=[client], server=stranger.start("sleep", "600").pid)
+        if how == "read-only":
+            for words in (["--bind", pipe_dir], ["-o", "remount,bind,ro"]):
+                subprocess.run(["mount", *words, pipe_dir], check=True)
+        else:
+            fill(pipe_dir, 0 if how == "no inodes" else 4096)
+        done = mpstui("terminate", str(client), "--yes", "--pipe-dir", pipe_dir)
+        assert (done.returncode, "nothing was sent" in done.stderr) == (6, True), done
+        assert f"{pipe_dir}/{FILE}: " in done.stderr
+        assert remedy in done.stderr
+        daemon.kill()
+        daemon.wait(120)
+    finally:
+        subprocess.run(["umount", "-l", pipe_dir, *[pipe_dir] * (how == "read-only")], check=True)
 
 
 async def test_nothing_is_noted_for_a_daemon_that_came_meanwhile(roots: Stranger, shared: Path) -> None:
