@@ -4,13 +4,14 @@ for whatever is wrong in them."""
 from __future__ import annotations
 
 import codecs
+import errno
 import json
 import os
 import re
 import stat
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import field, fields, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -18,8 +19,9 @@ from typing import Any, Final
 
 from mpstui.core.late import dataclass, pattern
 from mpstui.core.text import error_text, path_text, printable
-from mpstui.system.procfs import nameless_uid
-from mpstui.system.trusted import NotTrustedError, judge_directory, judge_open, open_trusted
+from mpstui.core.trust import ANYBODY
+from mpstui.system.procfs import nameless_uid, user_name
+from mpstui.system.trusted import NotTrustedError, judge_directory, judge_open, open_trusted, walk
 
 SYSTEM: Final = Path("/etc/mpstui/config.toml")
 """Root's, for every user of the machine. No variable names another one: it may hold a policy."""
@@ -204,24 +206,38 @@ class ScreenMemory:
             put_file(path, json.dumps(self._values))
 
 
+@contextmanager
+def folder_of(path: Path) -> Iterator[Path]:
+    """The directory that a file is to be written to, whoever owns it, under a name that nobody leads elsewhere as long
+    as this lasts. Raises PermissionError where another user has made a link on the way there: somebody who named that
+    directory has not named what its owner leads it to. And OSError."""
+    with ExitStack() as held:
+        way, steered = walk(path.absolute(), held, None, False)
+        if others := steered - {0, os.geteuid()}:
+            whose = "another user" if ANYBODY in others else user_name(min(others))
+            raise PermissionError(errno.EPERM, f"{whose} has made a link on the way there", path_text(path))
+        yield Path(f"/proc/self/fd/{way[-1]}")
+
+
 def put_file(path: Path, text: str, mode: int = 0o600, *, sync: bool = False) -> None:
     """The file is as before or the whole text, never a part; a link is replaced, not followed. ``sync``: also where the
-    machine stops. Raises OSError."""
+    machine stops. Raises OSError, also where another user's link leads there."""
     import tempfile
 
-    descriptor, temporary = tempfile.mkstemp(prefix=".mpstui-", suffix=".tmp", dir=path.parent)
-    try:
-        with open(descriptor, "w", encoding="utf-8") as file:
-            os.fchmod(descriptor, mode)
-            file.write(text)
-            if sync:
-                file.flush()
-                os.fsync(descriptor)
-        os.replace(temporary, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(temporary)
-        raise
+    with folder_of(path) as folder:
+        descriptor, temporary = tempfile.mkstemp(prefix=".mpstui-", suffix=".tmp", dir=folder)
+        try:
+            with open(descriptor, "w", encoding="utf-8") as file:
+                os.fchmod(descriptor, mode)
+                file.write(text)
+                if sync:
+                    file.flush()
+                    os.fsync(descriptor)
+            os.replace(temporary, folder / path.name)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(temporary)
+            raise
 
 
 def _kept(path: Path) -> dict[str, Any]:

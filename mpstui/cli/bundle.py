@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from mpstui import __version__, api
 from mpstui.cli.output import complain
+from mpstui.config import folder_of
 from mpstui.core.mask import Mask
 from mpstui.core.model import Daemon, Event, Snapshot
 from mpstui.core.text import error_text, path_text, printable
@@ -145,10 +146,20 @@ def _config() -> dict[str, Any]:
 
 def _write(path: Path, files: Mapping[str, str]) -> int:
     """A new file, for its owner alone: what is there is never replaced, and a part of one is taken away again."""
-    made = False
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        made = True
+        with folder_of(path) as folder:
+            size = _archive(folder / path.name, files)
+    except OSError as error:
+        status = ExitStatus.NOT_PERMITTED if isinstance(error, PermissionError) else 1
+        return complain(f"{path_text(path)} cannot be written: {error_text(error)}", status)
+    print(f"{path_text(path)}: {size >> 10} KiB, {len(files)} files", file=sys.stderr)
+    return ExitStatus.DONE
+
+
+def _archive(path: Path, files: Mapping[str, str]) -> int:
+    """Bytes of it. Raises OSError."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
         with open(descriptor, "wb") as file:
             with tarfile.open(fileobj=file, mode="w:gz") as archive:
                 for name, text in files.items():
@@ -157,12 +168,9 @@ def _write(path: Path, files: Mapping[str, str]) -> int:
                     entry.size, entry.mtime, entry.mode = len(raw), int(time.time()), 0o600
                     archive.addfile(entry, io.BytesIO(raw))
             file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        if made:
-            with suppress(OSError):
-                os.unlink(path)
-        status = ExitStatus.NOT_PERMITTED if isinstance(error, PermissionError) else 1
-        return complain(f"{path_text(path)} cannot be written: {error_text(error)}", status)
-    print(f"{path_text(path)}: {os.path.getsize(path) >> 10} KiB, {len(files)} files", file=sys.stderr)
-    return ExitStatus.DONE
+            os.fsync(descriptor)
+            return os.fstat(descriptor).st_size
+    except OSError:
+        with suppress(OSError):
+            os.unlink(path)
+        raise

@@ -12,7 +12,7 @@ from html import escape
 from pathlib import Path
 from typing import Any, Final
 
-from mpstui.config import put_file
+from mpstui.config import folder_of, put_file
 from mpstui.core.text import error_text, four_digits, path_text, plural
 from mpstui.load import utilisation
 from mpstui.load.results import ExperimentResult, Plot, use_plot
@@ -75,7 +75,7 @@ class ReportError(Unable):
 
 def check_report(path: Path) -> None:
     """Whether the page can be written there, to be asked before the first run. Raises ReportError; leaves nothing."""
-    with _told(path), tempfile.TemporaryFile(dir=path.parent):
+    with _told(path), folder_of(path) as folder, tempfile.TemporaryFile(dir=folder):
         pass
 
 
