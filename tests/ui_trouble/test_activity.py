@@ -132,3 +132,16 @@ def test_where_nobody_could_be_counted_none_is_said_to_launch_nothing() -> None:
     for counts, told in (({}, " 2 clients, none counted"), ({A: 0}, " 0 of 2 clients launch")):
         panel.set_rows(activity_look(snapshot, 2.0, "", counts, {}).launchers)
         assert panel.title()[1][0] == told
+
+
+async def test_a_long_command_is_told_whole_where_lines_are_free() -> None:
+    """At 120x40 it had 11 cells, and most of the list was empty."""
+    command = "python train.py --model resnet50 --batch 256"
+    app = trouble_app(node([member(key, 0, command=command) for key in (A, B, C)]))
+    async with app.run_test(size=(120, 40)) as pilot:
+        app.collector.activity = counting = Counting(app.collector)
+        counting.over.set()
+        await pilot.press("a")
+        await pilot.pause()
+        told = " ".join(line.split("││")[0][47:].strip() for line in text_of(app).splitlines()[3:9])
+        assert told == " ".join([command] * 3)

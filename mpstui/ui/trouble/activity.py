@@ -72,6 +72,8 @@ class ActivityScreen(ListScreen):
     ]
     DEFAULT_CSS = """
     ActivityScreen {
+        & #list { width: 3fr; }
+        & #text { width: 2fr; }
         &.-narrow #list { height: 4fr; }
         &.-narrow #text { height: 3fr; }
     }
