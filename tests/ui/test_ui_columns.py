@@ -69,11 +69,17 @@ async def test_a_column_that_there_is_no_room_for_is_told() -> None:
         await pilot.press("f2")
         await pilot.pause()
         assert "no room" not in text_of(app)
-        assert "on wider screens; Space: here too" in text_of(app), "whole"
+        panel = app.screen.panel
+        beyond = [row for row in panel.rows if row.shown and row.field.id not in shown(app)]
+        for row in beyond:
+            line = next(line for line in text_of(app).splitlines() if f"[·] {row.field.heading()} " in line)
+            assert f" wider  {row.field.brief[:30]}" in line, "what it is, before why it is not here"
+            panel.move_to(panel.rows.index(row))
+            await pilot.pause()
+            assert f"{row.field.brief}; on wider screens; Space: here too" in " ".join(text_of(app).replace("│", " ").split())
         assert text_of(app).splitlines()[-1].split() == (
             ["Space", "show/hide", "<>", "move", "+-", "width", "s", "sort", "0", "reset", "Esc", "close", "?", "Help"]
         )
-        panel = app.screen.panel
         while all(row.field.id in shown(app) for row in panel.rows if row.asked):
             panel.move_to(next(number for number, row in enumerate(panel.rows) if not row.shown))
             await pilot.press("space")

@@ -24,6 +24,8 @@ _AROUND = 11
 """Cells of the dialog beside its list."""
 _BESIDE = 45
 """Cells of the dialog beside what a column is."""
+_WIDER = "on wider screens; Space: here too"
+"""What is said of one that the user wants and this width has no room for; a word of it stands in its CELLS."""
 
 
 class ColumnChoice(NamedTuple):
@@ -96,8 +98,8 @@ class ColumnList(Panel[ColumnChoice]):
         falling = row.field.column is not None and row.field.column.falling
         mark = (" ▼" if falling is not reverse else " ▲") if name == row.field.id else ""
         room = self._fit_now().get(row.field.id)
-        cells = "" if not row.shown else str(row.width or room or "")
         here = row.shown and (row.asked is True or room is not None)
+        cells = "" if not row.shown else str(row.width or room or "") if here else "wider"
         about, warned = self._about(row, room, here)
         style = "text" if here else "dim"
         return [
@@ -112,7 +114,7 @@ class ColumnList(Panel[ColumnChoice]):
     def _about(row: ColumnChoice, room: int | None, here: bool) -> tuple[str, bool]:
         """What stands in its last column, and whether that is a warning. ``room``: its cells at this size."""
         if row.shown and not here:
-            return f"on wider screens; Space: here too; {row.field.brief}", False
+            return f"{row.field.brief}; {_WIDER}", False
         if row.shown and room is None:
             return "no room: hide or narrow another", True
         if room is not None and row.width and row.width != room:
