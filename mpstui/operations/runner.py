@@ -21,10 +21,8 @@ from mpstui.operations.audit import AuditLog, Identity
 from mpstui.operations.lock import NoTurn, turn
 from mpstui.operations.operation import Operation, Work, refused_result
 from mpstui.operations.registry import ON_OVERVIEW, operation
-from mpstui.operations.types import Danger, ExitStatus, Preview, Progress, Request, Result
+from mpstui.operations.types import READ_ONLY, Danger, ExitStatus, Preview, Progress, Request, Result
 from mpstui.system.procfs import boot_id, process_key
-
-READ_ONLY = "mpstui runs read-only"
 
 
 class ObservedNode(Protocol):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from mpstui.control.answer import STATUS as STATUS
 from mpstui.core.requests import LATER as LATER
@@ -13,6 +13,8 @@ from mpstui.core.requests import Progress as Progress
 from mpstui.core.requests import Request as Request
 from mpstui.core.requests import Unable as Unable
 
+READ_ONLY: Final = "mpstui runs read-only"
+"""Why nothing can be changed where the program was started so."""
 ArgumentKind = Literal[
     "value",
     "choice",

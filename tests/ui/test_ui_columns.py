@@ -76,7 +76,9 @@ async def test_a_column_that_there_is_no_room_for_is_told() -> None:
             assert f" wider  {row.field.brief[:30]}" in line, "what it is, before why it is not here"
             panel.move_to(panel.rows.index(row))
             await pilot.pause()
-            assert f"{row.field.brief}; on wider screens; Space: here too" in " ".join(text_of(app).replace("│", " ").split())
+            assert f"{row.field.brief}; on wider screens; Space: here too" in " ".join(
+                text_of(app).replace("│", " ").split()
+            )
         assert text_of(app).splitlines()[-1].split() == (
             ["Space", "show/hide", "<>", "move", "+-", "width", "s", "sort", "0", "reset", "Esc", "close", "?", "Help"]
         )

@@ -315,3 +315,17 @@ async def test_the_line_for_a_time_says_from_when_ten_minutes_count(what: str, s
         await pilot.press("T")
         await until(pilot, lambda: "go to" in text_of(app))
         assert said in text_of(app)
+
+
+@pytest.mark.parametrize("shown", ["now", "past", "read-only"])
+async def test_help_says_of_the_actions_that_none_can_be_used_and_why(shown: str) -> None:
+    """It listed them under ``Actions`` as if they could be."""
+    whole = replace(one_daemon(), past=past()) if shown == "past" else one_daemon()
+    app = make_app(whole, read_only=shown == "read-only")
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.press("question_mark")
+        await pilot.pause()
+        await pilot.press("slash", *"actions", "enter")
+        told = text_of(app)
+        assert ("Actions: none can be used now" in told) is (shown != "now")
+        assert (WHY in told, "mpstui runs read-only" in told) == (shown == "past", shown == "read-only")
