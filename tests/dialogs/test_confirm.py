@@ -170,11 +170,35 @@ async def test_progress_and_each_clients_end_are_shown_and_it_cannot_be_done_twi
         assert "4013 had ended by itself" in text_of(host)
         assert host.focused is host.screen.query_one("#cancel")
         assert host.screen.query_one("#cancel", Push).text == "Close"
-        assert text_of(host).splitlines()[-1].split()[:4] == ["Enter", "Close", "Esc", "close"]
+        assert text_of(host).splitlines()[-1].split()[:6] == ["Enter", "Close", "y", "copy", "Esc", "close"]
         host.screen.update_snapshot(node())
         host.screen.on_button_pressed(Button.Pressed(host.screen.query_one("#apply")))
         await pilot.press("tab", "enter")
         assert len(runner.requests) == 1
+
+
+async def test_what_came_of_it_is_scrolled_and_copied_as_other_texts_are_and_a_key_for_below_says_so():
+    """Nothing but Enter and Escape did anything there: `U` after an Apply was lost without a word."""
+    runner, host = opened(3, KILL)
+    runner.steps = tuple(f"step {n}" for n in range(30))
+    async with host.run_test(size=(80, 24)) as pilot:
+        await pilot.press("y")
+        assert host.copied == [], "a question is not copied"
+        await pilot.press("tab", "enter")
+        await until(pilot, lambda: runner.requests)
+        runner.end(ExitStatus.REFUSED_BY_DAEMON, "the daemon said no", ("4011 ended",))
+        await until(pilot, lambda: "the daemon said no" in lines(host, "outcome"))
+        part = host.screen.query_one("#progress")
+        await until(pilot, lambda: part.scroll_y == part.max_scroll_y > 0)
+        await pilot.press("k")
+        assert part.scroll_y == part.max_scroll_y - 1
+        await pilot.press("y")
+        assert host.copied[0].splitlines()[0] == "Terminate + kill"
+        assert {"step 29", "✕ the daemon said no", "  4011 ended"} <= set(host.copied[0].splitlines())
+        host.screen_stack[-2]._bindings.bind("U", "nothing", "User: whose clients are shown")
+        await pilot.press("U")
+        told = [each.message for each in host._notifications]
+        assert "U (User: whose clients are shown) works on the screen below; Esc closes this one." in told
 
 
 async def test_closed_while_it_goes_on():

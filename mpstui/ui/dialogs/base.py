@@ -23,7 +23,7 @@ from textual.widgets import Button, Input
 from mpstui.core.model import Snapshot
 from mpstui.ui.bars import KeyBar, KeyHint
 from mpstui.ui.dialogs.widgets import Chooser, Listing, Push, Scroll, Toggles, plain
-from mpstui.ui.keys import shown_key
+from mpstui.ui.keys import key_name, shown_key
 from mpstui.ui.layout import room_of
 from mpstui.ui.lines import StyledScreen
 from mpstui.ui.typeahead import OPENING
@@ -145,9 +145,13 @@ class Dialog(StyledScreen, ModalScreen[None]):
         self._hint = hint
         self.tell_keys()
 
+    def told_hint(self) -> str:
+        """What was last said of the keys."""
+        return self._hint
+
     def tell_keys(self) -> None:
         """The keys at the foot, with what Enter and Tab do where the focus is now."""
-        parts = [(key, text) for key, _, text in (part.partition(" ") for part in self._hint.split(" · "))]
+        parts = [(key, text) for key, _, text in (part.partition(" ") for part in self.told_hint().split(" · "))]
         if self.is_mounted:
             if isinstance(self.focused, Chooser) and any(key == "Tab" for key, _ in parts):
                 parts = parts if any(key == "↑↓" for key, _ in parts) else [("↑↓", "choose"), *parts]
@@ -163,6 +167,8 @@ class Dialog(StyledScreen, ModalScreen[None]):
             if isinstance(at, Chooser):
                 return "move" if isinstance(at, Toggles) else "choose"
             return "scroll lists" if any(listing.long and listing.display for listing in self.query(Listing)) else ""
+        if (key, text) == ("y", "copy"):
+            return "" if isinstance(at, Input) else text
         if (key, text) == ("Space", "on/off"):
             return text if isinstance(at, Toggles) else ""
         if key == "Enter" and text in _PRESSES and at is not None and not isinstance(at, Push):
@@ -208,6 +214,16 @@ class Dialog(StyledScreen, ModalScreen[None]):
     @on(Chooser.Changed)
     def _value_changed(self) -> None:
         self.changed()
+
+    def say_works_below(self, key: str) -> None:
+        """A key that does something on the screen below and nothing here says so, rather than nothing."""
+        stack = self.app.screen_stack
+        if self.app.screen is not self or len(stack) < 2 or key in self.active_bindings:
+            return
+        below = stack[-2].active_bindings.get(key)
+        if below is not None and below.binding.description:
+            named = f"{key_name(key)} ({plain(below.binding.description)})"
+            self.app.notify(f"{named} works on the screen below; Esc closes this one.", markup=False, timeout=4)
 
     def k(self, name: str, default: str) -> str:
         """The key of the binding of that id, as the user has it."""

@@ -14,9 +14,8 @@ from textual.widget import Widget
 from mpstui.core.model import ProcessKey, Snapshot
 from mpstui.ui.dialogs.base import Dialog
 from mpstui.ui.dialogs.facts import rows_of
-from mpstui.ui.dialogs.widgets import DetailRow, Heading, Lines, Sheet, marked, plain
+from mpstui.ui.dialogs.widgets import DetailRow, Heading, Lines, Sheet, marked
 from mpstui.ui.form import TypedLine
-from mpstui.ui.keys import key_name
 
 
 class Environments(Protocol):
@@ -78,14 +77,7 @@ class Reader(Dialog):
         self._keep()
 
     def on_key(self, event: events.Key) -> None:
-        """A key that does something on the screen below and nothing here says so, rather than nothing."""
-        stack = self.app.screen_stack
-        if self.app.screen is not self or len(stack) < 2 or event.key in self.active_bindings:
-            return
-        below = stack[-2].active_bindings.get(event.key)
-        if below is not None and below.binding.description:
-            key = f"{key_name(event.key)} ({plain(below.binding.description)})"
-            self.app.notify(f"{key} works on the screen below; Esc closes this one.", markup=False, timeout=4)
+        self.say_works_below(event.key)
 
     def action_scroll(self, step: int) -> None:
         self.query_one("#body").scroll_relative(y=step, animate=False)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
+from textual import events
 from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
@@ -67,10 +68,11 @@ class ProgressDialog(Dialog):
     ASKS_AGAIN: ClassVar[bool] = False
     """Whether another value in a field asks anew, where it has been carried out or has failed."""
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up", "scroll_lists(-1)", "Up", show=False),
-        Binding("down", "scroll_lists(1)", "Down", show=False),
-        Binding("pageup", "scroll_lists(-6)", "Page up", show=False),
-        Binding("pagedown", "scroll_lists(6)", "Page down", show=False),
+        Binding("up,k", "scroll_lists(-1)", "Up", show=False),
+        Binding("down,j", "scroll_lists(1)", "Down", show=False),
+        Binding("pageup,ctrl+u", "scroll_lists(-6)", "Page up", show=False),
+        Binding("pagedown,ctrl+d", "scroll_lists(6)", "Page down", show=False),
+        Binding("y", "copy", "Copy what came of it", show=False, id="copy"),
     ]
     DEFAULT_CSS = """
     ProgressDialog {
@@ -123,6 +125,27 @@ class ProgressDialog(Dialog):
                 part.scroll_visible(animate=False)
                 part.scroll_relative(y=step, animate=False)
                 return
+
+    def on_key(self, event: events.Key) -> None:
+        """With the outcome it is only read."""
+        if self.state == "ended":
+            self.say_works_below(event.key)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """There is nothing to copy before the end."""
+        return self.result is not None if action == "copy" else super().check_action(action, parameters)
+
+    def action_copy(self) -> None:
+        """To the clipboard of the terminal that the user sits at (OSC 52), also over SSH."""
+        if self.result is not None:
+            told = (*self._progress, *(line.plain for line in self.result.lines()))
+            self.app.copy_to_clipboard("\n".join(map(plain, (self.work_title, *told))))
+            self.app.notify("Copied", markup=False, timeout=3)
+
+    def told_hint(self) -> str:
+        """An outcome, also one of an error for a ticket, can be copied."""
+        hint = super().told_hint()
+        return hint if self.result is None else hint.replace(" · Esc", " · y copy · Esc")
 
     def begin(self, work: Callable[[Progress], Coroutine[Any, Any, DialogOutcome]]) -> None:
         """Have it carried out, unless something is already; the dialog may be closed meanwhile."""
