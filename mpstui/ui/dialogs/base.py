@@ -180,9 +180,9 @@ class Dialog(StyledScreen, ModalScreen[None]):
         if key == "Enter":
             return button.text
         if (key, text, button.id) == ("Tab", "move", "cancel"):
-            others = [each for each in self.query(Push) if each is not button]
-            ready = [each for each in others if each.display and not each.disabled]
-            return f"to {ready[0].text}" if ready else "move"
+            others = [each for each in self.focus_chain if each is not button and not isinstance(each, Listing)]
+            ready = [each for each in others if isinstance(each, Push)]
+            return f"to {ready[0].text}" if ready else "move" if others else ""
         return text
 
     @on(events.DescendantFocus)

@@ -223,7 +223,9 @@ class ProgressDialog(Dialog):
 
     def hint_meanwhile(self) -> None:
         """In place of the hint for the question, from the yes on."""
-        self.say_hint(f"Enter marked button · Esc {'close' if self.state == 'ended' else 'close; it goes on'}")
+        self.say_hint(
+            f"Enter marked button · Tab move · Esc {'close' if self.state == 'ended' else 'close; it goes on'}"
+        )
 
     def say_refused(self) -> None:
         """Enter in a field whose value is not taken: it leads nowhere, and says so."""
