@@ -13,11 +13,18 @@ from mpstui.config import CommandSpec
 from mpstui.core.activity import ActivityLook
 from mpstui.core.model import ProcessKey, Server, Snapshot
 from mpstui.operations.operation import Operation
-from mpstui.operations.types import Request
+from mpstui.operations.types import READ_ONLY, Request
 from mpstui.ui.plots import DeviceHistory
 
 if TYPE_CHECKING:
     from mpstui.commands import CommandTarget
+
+
+def none_now(read_only: bool, snapshot: Snapshot | None) -> str | None:
+    """Why no operation at all can be used, for whomever; None where some can."""
+    if snapshot is not None and snapshot.past is not None:
+        return snapshot.past.why
+    return READ_ONLY if read_only else None
 
 
 class Memory(Protocol):

@@ -25,7 +25,7 @@ from mpstui.operations.registry import ON_OVERVIEW
 from mpstui.operations.rescue import targets as rescue_targets
 from mpstui.ui.bars import DaemonTabs, Header, KeyBar, KeyHint, ProblemBar, TooSmall, unless
 from mpstui.ui.condition import ConditionPanel
-from mpstui.ui.contract import Host, Runner
+from mpstui.ui.contract import Host, Runner, none_now
 from mpstui.ui.filter import CLIENT_TERMS
 from mpstui.ui.keys import (
     ACTION_PREFIX,
@@ -557,7 +557,10 @@ class Overview(WithPast, WithTrouble, Ground):
         """Open an action's dialog, for the clients that are chosen now: nothing changes its mind while it is open."""
         action = next(a for a in self._runner.actions if a.id == action_id)
         daemon, snapshot = self.daemon, self._snapshot
-        refusal = (self.stale.refusal(self.clients.rows) if _on_clients(action) else None) or self.unavailable(action)
+        refusal = none_now(self._runner.read_only, snapshot)
+        if refusal is None and _on_clients(action):
+            refusal = self.stale.refusal(self.clients.rows)
+        refusal = refusal or self.unavailable(action)
         if refusal is not None or daemon is None or snapshot is None:
             self.app.notify(refusal or "", title=action.title, severity="warning", markup=False)
             return

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from mpstui.core.model import ProcessKey
+from mpstui.core.model import Past, ProcessKey
 from mpstui.ui.dialogs import DetailsScreen, HarmConfirm
 from mpstui.ui.stale_target import HOLD
 
 from .screen import make_app, text_of
-from .snapshots import OTHER_PIPE, client, daemon, rich, server
+from .snapshots import NOW, OTHER_PIPE, client, daemon, rich, server
 
 SIZE = (160, 48)
 ONE, TWO, THREE = client(0), client(1), client(2)
@@ -47,6 +47,20 @@ async def test_an_action_is_held_back_where_the_client_meant_has_ended(choose: b
         clock.now += HOLD
         await pilot.press("K")
         assert isinstance(app.screen, HarmConfirm), "by then the user has seen where the cursor is"
+
+
+@pytest.mark.parametrize("why", ["the past", "read-only"])
+async def test_what_holds_for_whomever_is_said_and_no_earlier_client_named(why: str) -> None:
+    """After a jump in a recording `t` said "2801 has ended", and the next `t` that it is a recording."""
+    past = Past("REPLAY", NOW - 60, NOW - 3600, NOW, False, 1.0, "this is a recording") if why == "the past" else None
+    app = make_app(replace(node(ONE, TWO), past=past), read_only=why == "read-only")
+    async with app.run_test(size=SIZE) as pilot:
+        app.overview.stale.clock = Clock()
+        app.collector.push(replace(node(TWO, THREE), past=past))
+        await pilot.pause()
+        await pilot.press("K")
+        said = [n.message for n in app._notifications][-1]
+        assert said == ("this is a recording" if past else "mpstui runs read-only")
 
 
 async def test_an_end_under_a_window_counts_from_when_the_window_has_gone() -> None:

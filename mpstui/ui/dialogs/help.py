@@ -17,9 +17,8 @@ from mpstui.core.cells import KEEPS_OLD, OUTDATED, OUTDATED_LEGEND
 from mpstui.core.model import Snapshot
 from mpstui.fields import CLIENT, DAEMON, DEVICE, SERVER, Field, Thing
 from mpstui.operations.operation import Operation
-from mpstui.operations.types import READ_ONLY
 from mpstui.ui.bars import KeyBar
-from mpstui.ui.contract import Runner
+from mpstui.ui.contract import Runner, none_now
 from mpstui.ui.dialogs.base import Dialog
 from mpstui.ui.dialogs.details import Reader
 from mpstui.ui.dialogs.widgets import DetailRow, Heading
@@ -236,7 +235,7 @@ class HelpScreen(Reader):
         if getattr(below, "OFFERS_ACTIONS", True) and not types:
             named = [(keys.get(ACTION_PREFIX + a.id, a.key or "^p"), f"{a.title}: {a.help}") for a in actions]
             rows = [DetailRow(key, text, label_style=KEY) for key, text in named]
-            why = self._none_now()
+            why = none_now(bool(getattr(self.app, "read_only", False)), self.snapshot)
             sections.append(
                 ("Actions: none can be used now", [DetailRow("", why), *rows]) if why else ("Actions", rows)
             )
@@ -266,13 +265,6 @@ class HelpScreen(Reader):
             yield DetailRow()
             yield Heading(title)
             yield from fixed
-
-    def _none_now(self) -> str | None:
-        """Why no action at all can be used, whatever is chosen; None where some can."""
-        if self.snapshot.past is not None:
-            return self.snapshot.past.why
-        runner: Runner | None = getattr(self.app, "runner", None)
-        return READ_ONLY if runner is not None and runner.read_only else None
 
     def _keys(self, bindings: list[ActiveBinding], actions: tuple[Operation, ...]) -> list[DetailRow]:
         """One row for each thing that can be done, with all its keys."""

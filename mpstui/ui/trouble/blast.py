@@ -303,7 +303,7 @@ class BlastScreen(ListScreen):
 
     @opens
     def action_act(self, action_id: str) -> None:
-        if (refusal := self._stale.refusal(self.client)) is not None:
+        if self.why_past is None and (refusal := self._stale.refusal(self.client)) is not None:
             self.app.notify(refusal, severity="warning", markup=False)
         elif (client := self.client) is not None:
             self.act(action_id, (client.key,))
