@@ -24,7 +24,9 @@ def test_who_was_there_each_time_comes_first_whoever_was_named() -> None:
             fault(3, (31, CAROL, "other"), (32, BOB, "python train.py"), named=31),
         ]
     )
-    assert ranking.sentence == "In 3 of 3 faults: bob, python train.py; nobody else in more than 1."
+    assert (
+        ranking.sentence == "In 3 of 3 faults: bob, python train.py; no other user or command was there at more than 1."
+    )
     first = ranking.ranked[0]
     assert (first.user, first.program, first.seen, first.named, first.pids) == (
         "bob",
@@ -41,7 +43,7 @@ def test_a_tie_is_said_to_be_one() -> None:
     ranking = rank([fault(1, *both), fault(2, *both, (13, CAROL, "gmx"))])
     assert [each.user for each in ranking.leaders] == ["alice", "bob"]
     assert ranking.sentence == (
-        "Equal: each was there at 2 of 2 faults: alice, python b.py; bob, python a.py; nobody else in more than 1."
+        "Equal: each was there at 2 of 2 faults: alice, python b.py; bob, python a.py; no other user or command was there at more than 1."
     )
 
 
@@ -71,7 +73,10 @@ def test_a_user_whose_command_is_not_known_may_have_run_any_of_his_programs() ->
         ("UID 2002", None, 1, 0),
         ("carol", "gmx", 1, 0),
     ]
-    assert ranking.sentence == "In 1 to 2 of 2 faults: alice, python train.py; nobody else in more than 1."
+    assert (
+        ranking.sentence
+        == "In 1 to 2 of 2 faults: alice, python train.py; no other user or command was there at more than 1."
+    )
     assert any("only the user is known" in note for note in ranking.notes)
 
 
@@ -83,7 +88,7 @@ def test_a_tie_with_one_who_was_perhaps_there_says_so() -> None:
         ]
     )
     assert ranking.sentence == (
-        "Equal: each was there at up to 2 of 2 faults: bob, python b.py; alice, python a.py; nobody else in any."
+        "Equal: each was there at up to 2 of 2 faults: bob, python b.py; alice, python a.py; no other user or command was there at any of them."
     )
 
 
@@ -100,7 +105,10 @@ def test_of_a_fault_at_which_nobody_is_known_nobody_is_said_to_have_been_away(
     """As in a container, where control.log calls each client 0, or where the log began to be kept later."""
     known = [fault(1, (11, BOB, "python a.py"), (12, CAROL, "gmx")), fault(2, (21, BOB, "python a.py"))]
     ranking = rank([*known, Event("fatal_fault", 9000.0, raw="x", suspects=there)])
-    assert ranking.sentence == "In 2 of 3 faults: bob, python a.py; nobody else is known in more than 1."
+    assert (
+        ranking.sentence
+        == "In 2 of 3 faults: bob, python a.py; no other user or command is known to have been there at more than 1."
+    )
     assert note in ranking.notes
 
 

@@ -151,10 +151,10 @@ STAMPED = ALICE._replace(stamp=(1, 2, 3, 3, 4, 5))
         (ROOT, ROOT, None),
         (NOBODY, ROOT, None),  # nobody had looked
         (NOBODY, ALICE, None),
-        (ROOT, ALICE, "now it is alice's daemon, and when it was asked about it was root's"),
-        (ALICE, ROOT, "now it is root's, and when it was asked about it was alice's daemon"),
-        (ALICE, NOBODY, "and when it was asked about it was alice's daemon"),
-        (UNKNOWN, ALICE, "now it is alice's daemon, and whose it was when it was asked about was not known"),
+        (ROOT, ALICE, "(before: root's; now: alice's daemon)"),
+        (ALICE, ROOT, "(before: alice's daemon; now: root's)"),
+        (ALICE, NOBODY, "(before: alice's daemon; now: "),
+        (UNKNOWN, ALICE, "(before: not known; now: alice's daemon)"),
         (UNKNOWN, UNKNOWN, None),
         (UNKNOWN, UNKNOWN._replace(stamp=()), "the daemon's directory or its sockets were replaced"),
         (UNKNOWN._replace(stamp=()), UNKNOWN, "the daemon's directory or its sockets were replaced"),
@@ -165,7 +165,7 @@ STAMPED = ALICE._replace(stamp=(1, 2, 3, 3, 4, 5))
         (ALICE, STAMPED, None),
         (ROOT._replace(folder=(1, 2)), ROOT._replace(folder=(1, 2)), None),
         (ROOT._replace(folder=(1, 2)), ROOT, None),
-        (ROOT._replace(folder=(1, 2)), ROOT._replace(folder=(1, 3)), "its name leads to another directory"),
+        (ROOT._replace(folder=(1, 2)), ROOT._replace(folder=(1, 3)), "the path leads to another directory"),
     ],
 )
 def test_a_change_is_for_the_daemon_that_was_asked_about(asked: Speaker, now: Speaker, why: str | None) -> None:

@@ -187,7 +187,9 @@ def quitting(waits_for: Sequence[ProcessKey], since: float | None, moment: Momen
 def silent(message: str, terminated: Sequence[int], ending: bool, moment: Moment) -> Condition:
     """It answers nobody, and why is not known. ``terminated``: clients that were told to end and whose processes live;
     ``ending``: a server was told to end."""
-    remedy = "Look at control.log for the command it is at; ending the client that it waits for frees it."
+    remedy = (
+        "See control.log for the command that it runs. If it waits for a client, end that client: it answers again."
+    )
     if terminated:
         remedy = f"A terminated client whose process lives is the likely cause: end process {listed(terminated)}."
     elif ending:

@@ -12,7 +12,7 @@ from mpstui.core.text import UNKNOWN, client_pids, format_age, owner, plural
 NO_PROOF: Final = "which is not proof: with busy neighbours it often names the wrong one"
 """With idle neighbours it named the right one each time, with busy ones the wrong one in 13 of 23 (fact 36)."""
 
-_NOT_SAID: Final = "the daemon has not said so"
+_NOT_SAID: Final = "the daemon has not confirmed it"
 _NOT_ASKED: Final = "no daemon is here to confirm it"
 
 
@@ -76,7 +76,7 @@ def _report(server: Server, fault: ServerFault, daemon: Daemon, snapshot: Snapsh
     summary = f"server {server.pid} had a fatal fault{ago}: {waits}{refused}"
     brief = f"server {server.pid}{since}: {len(affected)} to end; {fault.refused} refused"
     if not fault.confirmed:  # whoever writes the log may say what he likes: nobody is told to end anything for it
-        summary = f"server.log tells of a fatal fault of server {server.pid}{ago}; {not_said(daemon, fault)}"
+        summary = f"server.log reports a fatal fault of server {server.pid}{ago}; {not_said(daemon, fault)}"
         brief = f"server {server.pid}, by its log; {not_said(daemon, fault)}"
     return FaultReport(
         server_pid=server.pid,
@@ -127,7 +127,10 @@ def caveat_text(fault: ServerFault) -> str:
         )
     if (many := len(fault.suspects)) > 1:
         return f"It may have been any of {many} clients with a context on its GPUs: all get the same error at once."
-    return "Every client that was hit gets the same error at the same moment, so that tells nothing either."
+    return (
+        "All clients that were hit get the same error at the same moment, so the error does not show which client "
+        "caused the fault."
+    )
 
 
 def _notes(
@@ -160,8 +163,9 @@ def _note(
     ]
     lines.append("Please end them: until the last one has ended, nobody can start GPU work on this server.")
     lines.append("They may be ended in any way, by kill -9 too.")
-    lines.append("A client that was not hit has to wait for its GPU work before it ends")
-    lines.append("(cudaDeviceSynchronize): Ctrl-C or a kill in the middle of a kernel can take other clients with it.")
+    lines.append("Do not kill a client that is not listed here while its kernel runs:")
+    lines.append("Ctrl-C or a kill can then take the contexts of more clients.")
+    lines.append("Let it finish its GPU work first (cudaDeviceSynchronize).")
     return "\n".join(lines)
 
 

@@ -62,8 +62,8 @@ KINDS: Final[Mapping[str, Mapping[Severity, Words]]] = {
     },
     "namespace_unlimited": {
         "warning": Words(
-            "A namespace has no limits: the server's hold for its default namespace alone, and a client of this one "
-            "may have the whole GPU.",
+            "A namespace has no limits. The server's limits apply to its default namespace only, so a client of this "
+            "namespace can use the whole GPU.",
             "Set its own: mpstui namespace set NAME --server SERVER --active-thread-percentage N.",
         )
     },
@@ -86,16 +86,16 @@ KINDS: Final[Mapping[str, Mapping[Severity, Words]]] = {
     },
     "daemon_usurped": {
         "error": Words(
-            "In the place of the sockets of root's daemon, or of one's own, are another user's, or one is not there.",
+            "The sockets of root's daemon, or of your own, belong to another user, or one of them is missing.",
             "End its process with mpstui daemon stop --force, and start it again in a directory that only its user may "
             "change.",
         )
     },
     "daemon_led_elsewhere": {
         "warning": Words(
-            "The name of the daemon's directory leads to another one than before: what is shown is what is there now.",
-            "Name the directory that is meant, and not a link to it: --pipe-dir. This is told until the name leads "
-            "back or mpstui starts anew.",
+            "The path of the daemon's directory now leads to another directory. mpstui shows what is there now.",
+            "Give the directory itself, not a link to it: --pipe-dir DIR. This warning clears when the path leads to "
+            "the old directory again, or when mpstui restarts.",
         )
     },
     "daemon_environment": {
@@ -144,7 +144,7 @@ KINDS: Final[Mapping[str, Mapping[Severity, Words]]] = {
             "End the clients hit by it: their work is lost already.",
         ),
         "warning": Words(
-            "server.log tells of a fatal GPU fault. The daemon itself has not said so.",
+            "server.log reports a fatal GPU fault. The daemon itself has not confirmed it.",
             "End no process until the daemon itself reports FAULT; mpstui asks it.",
         ),
     },

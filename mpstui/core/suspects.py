@@ -99,8 +99,8 @@ class Ranking(NamedTuple):
             least = "up to " if any(each.perhaps for each in leaders) else ""
             text = f"Equal: each was there at {least}{best} of {count} faults: {who}"
         blind = self.strangers or self.unseen  # whoever is not known may have been there
-        text += "; nobody else is known in " if blind else "; nobody else in "
-        text += f"more than {max(rest)}." if rest else "any."
+        text += "; no other user or command " + ("is known to have been there at " if blind else "was there at ")
+        text += f"more than {max(rest)}." if rest else "any of them."
         if best < count and not blind:
             text += " Nobody was there each time: there may be more than one cause."
         return text

@@ -88,11 +88,10 @@ class Meant(NamedTuple):
         if asked == NOBODY:
             return None
         if asked.uid != now.uid:
-            if asked.uid is None:
-                return f"now it is {now.why}, and whose it was when it was asked about was not known"
-            return f"now it is {now.why}, and when it was asked about it was {asked.why}"
+            before = "not known" if asked.uid is None else asked.why
+            return f"the daemon's owner has changed since mpstui looked at it (before: {before}; now: {now.why})"
         if now.is_elsewhere(asked):
-            return "its name leads to another directory than when it was asked about"
+            return "the path leads to another directory than when mpstui looked at it"
         looked = asked.uid is None or (asked.stamp and now.stamp)  # of nobody's one knows nothing else
         if looked and asked.without_times.stamp != now.without_times.stamp:
             return "the daemon's directory or its sockets were replaced after mpstui had looked at them"

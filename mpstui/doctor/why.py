@@ -211,7 +211,7 @@ def _as_client(server: Server, state: str, daemon: Daemon) -> Iterator[Reason]:
         )  # fmt: skip
     if server.fault is not None and not server.fault.confirmed:
         yield Reason(
-            "fault_claimed", "possible", f"server.log tells of a fault of server {server.pid}",
+            "fault_claimed", "possible", f"server.log reports a fault of server {server.pid}",
             (not_said(daemon, server.fault),), "End no process because of the log alone.",
         )  # fmt: skip
     elif server.status == "FAULT" or server.fault is not None:

@@ -66,7 +66,10 @@ def standing_of(history: LogHistory, state: DaemonState) -> tuple[State, str]:
     if state.daemon_pid is not None or state.servers:
         return "running", f"as its logs tell, in {where}"
     if not history.of_daemon:
-        return "running", f"no server was running; server.log alone in {where} does not say whether a daemon was"
+        return (
+            "running",
+            f"no server was running; whether a daemon was running is not known from server.log alone, in {where}",
+        )
     return "absent", f"no daemon was running, as its logs tell, in {where}"
 
 

@@ -33,7 +33,7 @@ _WHOLE = 60.0
 _TRIES = 3
 """Times that the limits are asked for while somebody sets one after the other."""
 _STANDARD_OUTPUT = "its log is its standard output (it was started with -f): the journal or the container's log has it"
-_ELSEWHERE = "Its name leads to another directory than a moment ago: the answer is not used."
+_ELSEWHERE = "Its path leads to another directory than a moment ago: the answer is not used."
 _NOTHING: frozenset[EventKind] = frozenset()
 
 

@@ -515,8 +515,8 @@ def _of_namespaces(daemon: Daemon) -> Iterable[Problem]:
         default = node.namespace(space.server, DEFAULT) if node is not None else None
         if space.name != DEFAULT and space.unlimited and default is not None and not default.unlimited:
             text = (
-                f"Namespace {space.name} of server {space.server} has no limits: the server's hold for its default "
-                "namespace alone, and a client of this one may have the whole GPU."
+                f"Namespace {space.name} of server {space.server} has no limits. The server's limits apply to "
+                "its default namespace only, so a client of this namespace can use the whole GPU."
             )
             remedy = (
                 f"Set its own: mpstui namespace set {space.name} --server {space.server} --active-thread-percentage N."
@@ -699,7 +699,7 @@ def _of_server(server: Server, daemon: Daemon) -> Iterable[Problem]:
         remedy = f"End the clients hit by it{whom}: their work is lost already."
         if fault and not fault.confirmed:
             unsaid = not_said(daemon, fault)
-            text = f"server.log tells of a{text[1:]} {unsaid[0].upper()}{unsaid[1:]}."
+            text = f"server.log reports a{text[1:]} {unsaid[0].upper()}{unsaid[1:]}."
             remedy = KINDS["fault"]["warning"].remedy
             if daemon.by_logs or fault.doubt:
                 remedy = "End no process because of the log alone."

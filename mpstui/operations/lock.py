@@ -346,7 +346,7 @@ def _attempt(place: TurnPlace) -> int:
             folder = _folder(place, held)
             at = os.fstat(folder)
             if place.folder not in {None, (at.st_dev, at.st_ino)}:  # nothing is made, or given away, in somebody else's
-                raise NoTurn("this daemon cannot be locked: its name leads to another directory than a moment ago")
+                raise NoTurn("this daemon cannot be locked: its path leads to another directory than a moment ago")
             file = _open_in(folder, place)
         except NotTrustedError as error:
             raise _Closed(f"this daemon cannot be locked safely: {printable(error.args[0])}") from None

@@ -49,12 +49,10 @@ def left_out(action: str, daemon: Daemon) -> str | None:
     if action == "end_lost_clients" and any(server.fault and not server.fault.confirmed for server in daemon.servers):
         doubts = [server.fault.doubt for server in daemon.servers if server.fault and server.fault.doubt]
         if doubts:
-            return f"server.log and its daemon tell of a fault; {doubts[0]}"
-        unsaid = "server.log tells of a fault, and the daemon has not been heard to say so"
+            return f"server.log and its daemon report a fault; {doubts[0]}"
+        unsaid = "server.log reports a fault; the daemon has not confirmed it"
         why = daemon.lacking("get_server_status")
-        return (
-            f"server.log tells of a fault, and get_server_status, which would confirm it, is {why}" if why else unsaid
-        )
+        return f"server.log reports a fault; get_server_status, which would confirm it, is {why}" if why else unsaid
     if action == "unblock" and (why := _nobody_to_end(daemon.condition)) is not None:
         return why
     if not (wanted := claimed(action, daemon)):

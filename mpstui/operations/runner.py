@@ -196,7 +196,7 @@ class OperationRunner:
         why = meant.why_not(now)
         ended = ticks is not None and process_key(pid) != ProcessKey(pid, ticks)
         if why is None and ended and lock_holder(meant.pipe_dir) not in {None, 0, pid}:
-            why = "the daemon that was asked about has ended, and another one is there"
+            why = "the daemon has ended since mpstui looked at it, and another one runs there"
         if why is None or (now.uid is None and not os.path.lexists(meant.pipe_dir / "control")):
             return None  # where there is none any more, that is told by who looks for it
         return nothing_sent(meant.pipe_dir, now, why)

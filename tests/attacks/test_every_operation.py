@@ -278,7 +278,7 @@ async def test_each_step_of_a_plan_goes_to_whose_daemon_the_plan_was_shown_for(
     monkeypatch.setattr(type(operation("apply_profile")), "run", run)
     result = await runner.execute(Request("apply_profile", tmp_path), asked)
     assert [each.status for each in came] == [ExitStatus.DONE, ExitStatus.REFUSED_BY_SAFETY_RULE]
-    assert "now it is root's daemon" in result.message
+    assert "now: root's daemon" in result.message
     assert [command for command in control.sent if "20" in command] == []
 
 
@@ -333,7 +333,7 @@ async def test_a_load_goes_to_whose_daemon_it_was_asked_for(looks: int, tmp_path
     load = OperatedLoad(Supervisor(), runner, tmp_path, snapshot)
     spec = LoadSpec("command", command=("touch", str(tmp_path / "ran")), pipe_dir=tmp_path)
     if looks == 0:
-        with pytest.raises(NotStarted, match="now it is root's daemon"):
+        with pytest.raises(NotStarted, match="now: root's daemon"):
             await load.start(spec)
         assert load.workers == ()
     else:
@@ -342,7 +342,7 @@ async def test_a_load_goes_to_whose_daemon_it_was_asked_for(looks: int, tmp_path
         (report,) = load.workers
         assert report.error is not None
         assert (report.state, report.error.kind) == ("failed", "refused")
-        assert "now it is root's daemon, and when it was asked about it was a daemon of mallory" in report.error.text
+        assert "(before: a daemon of mallory; now: root's daemon)" in report.error.text
         assert (report.key is not None) is (looks == 2)
         await load.stop()
     assert not (tmp_path / "ran").exists()

@@ -127,7 +127,7 @@ def test_a_change_goes_to_the_daemon_that_was_shown_or_nowhere(two: tuple[SimNod
         swing(link, tmp_path / "b")
         result = node.do(Request(SetClientPriority.id, link, "1"), snapshot=snapshot)
         assert result.status is ExitStatus.REFUSED_BY_SAFETY_RULE, result
-        assert "its name leads to another directory than when it was asked about" in result.message
+        assert "the path leads to another directory than when mpstui looked at it" in result.message
     for each in two:
         assert "set_default_client_priority" not in (each.log_dir / "control.log").read_text()
 

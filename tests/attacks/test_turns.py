@@ -687,7 +687,7 @@ def test_whoever_leads_his_daemons_name_to_roots_gets_no_file_there(
             raise AssertionError
 
     lock.make_ready(link, speaker)
-    with pytest.raises(NoTurn, match="its name leads to another directory than a moment ago"):
+    with pytest.raises(NoTurn, match="its path leads to another directory than a moment ago"):
         asyncio.run(take())
     assert [each.stat().st_uid for each in (roots.home / "p").glob(FILE)] == [0] * there
 

@@ -97,7 +97,7 @@ def test_who_was_there_at_each_of_several_faults() -> None:
     assert list(advice.repeated_faults(with_events(fault(bad, good)))) == []
     (found,) = advice.repeated_faults(with_events(fault(bad, good), fault(bad, when=2.0)))
     assert (found.verdict, found.subject) == ("warning", "daemon 480")
-    assert "In 2 of 2 faults: bob, python bad.py; nobody else in more than 1." in found.evidence
+    assert "In 2 of 2 faults: bob, python bad.py; no other user or command was there at more than 1." in found.evidence
     (nobody,) = advice.repeated_faults(with_events(fault(bad), fault(good, when=2.0)))
     assert "Nobody was there each time" in nobody.evidence
     (perhaps,) = advice.repeated_faults(with_events(fault(("bob", None)), fault(bad, good, when=2.0)))

@@ -71,7 +71,7 @@ def test_while_one_of_them_lives_new_clients_are_refused_and_counted():
     snapshot, daemon = shot(fold("21:41:53.000", **CONTAINMENT), "21:41:53.000")
     (report,) = fault_reports(daemon, snapshot)
     assert report.fault.refused == 1
-    assert report.summary.endswith("; the daemon has not said so"), "by the log alone"
+    assert report.summary.endswith("; the daemon has not confirmed it"), "by the log alone"
     (report,) = fault_reports(said_so(daemon), snapshot)
     assert "3 clients have to end" in report.summary
     snapshot, daemon = shot(fold("21:41:53.500", **CONTAINMENT), "21:41:53.500")

@@ -297,7 +297,7 @@ def test_server_log_alone_does_not_tell_whether_a_daemon_runs_without_a_server(l
     shown = state_at(logs)
     (daemon,) = shown.daemons
     assert (daemon.servers, daemon.health, daemon.state_word) == ((), "unknown", "not known by its log")
-    assert "does not say whether a daemon was" in daemon.health_detail
+    assert "whether a daemon was running is not known from server.log alone" in daemon.health_detail
     assert "not known" in health_word(daemon)[0]
     assert not shown.problems
     print_text(shown, output())

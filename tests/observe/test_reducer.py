@@ -172,7 +172,7 @@ def test_containment_spares_the_client_on_another_device():
     snapshot, daemon = shot(node, "21:41:52.000")
     assert daemon.servers[0].status == "FAULT"
     (problem,) = [problem for problem in snapshot.problems if problem.code == "fault"]
-    assert (problem.severity, "The daemon has not said so." in problem.text) == ("warning", True)
+    assert (problem.severity, "The daemon has not confirmed it." in problem.text) == ("warning", True)
     assert "90" not in problem.remedy, "the log alone has said so"
     asked = at("21:41:51.900")
     node.fold_membership(PIPE, Membership(asked, (910,), {910: "FAULT"}), asked)

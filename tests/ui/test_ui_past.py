@@ -282,7 +282,7 @@ async def test_what_logs_alone_tell_names_them_and_agrees_with_itself(tmp_path) 
         assert "no daemon is here to confirm it" in shown
         assert "▲ FAULT?" in next(line for line in shown.splitlines() if "1140     root" in line)
         assert "▲ LOST?" in shown
-        for wrong in ("has not said", "✕ FAULT", "✕ LOST", "none", "no device found", " ?  "):
+        for wrong in ("has not confirmed", "✕ FAULT", "✕ LOST", "none", "no device found", " ?  "):
             assert wrong not in shown
         await pilot.press("enter")
         assert "LOST?: a fault took its contexts, by server.log alone" in text_of(app)

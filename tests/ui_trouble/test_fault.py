@@ -120,7 +120,7 @@ async def test_whom_a_fault_has_hit_by_another_users_daemon_does_not_have_to_end
         await pilot.press("exclamation_mark")
         text, told = text_of(app), said(app)
         assert (text.count("? by the log"), "has to end" in text + told) == (3, False)
-        assert "server.log tells of a fatal fault" in told
+        assert "server.log reports a fatal fault" in told
         assert "no proof: a daemon of mallory" in told
         assert "On such a word nothing is offered" in told
         assert "Tell the owners" not in told
@@ -134,7 +134,7 @@ async def test_what_the_log_alone_says_is_told_as_its_word_and_offers_nothing(si
     async with app.run_test(size=size) as pilot:
         text = text_of(app)
         assert "▲ FAULT? server" in text
-        assert "the daemon has not said so" in text
+        assert "the daemon has not confirmed it" in text
         assert "to end" not in text
         assert "what to do" not in text.lower()
         await pilot.press("exclamation_mark")
@@ -227,7 +227,7 @@ def test_a_note_does_not_tell_its_reader_to_wait_for_what_has_failed() -> None:
     """It said that "these" end in any way, and next that "one that still computes" waits: of them none computes."""
     snapshot = faulted(A, B, C)
     for note in fault_reports(snapshot.daemons[0], snapshot)[0].notes:
-        assert "A client that was not hit has to wait for its GPU work before it ends" in note.text
+        assert "Do not kill a client that is not listed here while its kernel runs" in note.text
         assert "They may be ended in any way" in note.text
 
 

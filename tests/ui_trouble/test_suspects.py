@@ -61,7 +61,9 @@ async def test_another_fault_decides_while_the_screen_is_open() -> None:
         assert "One fault so far; any client that was there may have made it" in said(app)
         again = LATEST._replace(time=LATEST.time + 5, raw="again", suspects=NOW_HIT[1:2])
         await push(pilot, replace(shown(), events=(LATEST, again)))
-        assert "In 2 of 2 faults: bob, vllm serve llama; nobody else in more than 1." in said(app)
+        assert "In 2 of 2 faults: bob, vllm serve llama; no other user or command was there at more than 1." in said(
+            app
+        )
 
 
 async def test_logs_that_cannot_be_read_and_no_fault_are_said() -> None:

@@ -271,7 +271,7 @@ class BlastScreen(ListScreen):
         if server is not None and (fault := server.fault) is not None:
             key = f"{self.k('fault', '!')} in the overview"
             said = f"Server {server.pid} is in FAULT now: {key} says what to do."
-            claimed = f"server.log tells of a fault of server {server.pid}: {key} tells more."
+            claimed = f"server.log reports a fault of server {server.pid}: {key} shows it."
             out += [Para(), Para(said, "bad", "✕") if fault.confirmed else Para(claimed, "warn", "▲")]
         return f"If client {client.pid} faults", out
 

@@ -281,7 +281,7 @@ class FaultScreen(ListScreen):
         if fault.confirmed:
             yield Para(f"A fatal fault, {since}. {plural(fault.refused, 'new connection')} refused so far.", "bad", "✕")
         else:
-            yield Para(f"server.log tells of a fatal fault, {since}; {report.unsaid}.", "warn", "▲")
+            yield Para(f"server.log reports a fatal fault, {since}; {report.unsaid}.", "warn", "▲")
         named = named_by_log(fault, tuple(v.client for v in self._seen if v.client is not None))
         worth = ": with busy neighbours it often names the wrong one" if fault.named else ": whose it was is not known"
         yield Para(f"{named}{worth}.", "text", "·")
