@@ -43,7 +43,8 @@ def test_a_tie_is_said_to_be_one() -> None:
     ranking = rank([fault(1, *both), fault(2, *both, (13, CAROL, "gmx"))])
     assert [each.user for each in ranking.leaders] == ["alice", "bob"]
     assert ranking.sentence == (
-        "Equal: each was there at 2 of 2 faults: alice, python b.py; bob, python a.py; no other user or command was there at more than 1."
+        "Equal: each was there at 2 of 2 faults: alice, python b.py; bob, python a.py; no other user or command was "
+        "there at more than 1."
     )
 
 
@@ -88,7 +89,8 @@ def test_a_tie_with_one_who_was_perhaps_there_says_so() -> None:
         ]
     )
     assert ranking.sentence == (
-        "Equal: each was there at up to 2 of 2 faults: bob, python b.py; alice, python a.py; no other user or command was there at any of them."
+        "Equal: each was there at up to 2 of 2 faults: bob, python b.py; alice, python a.py; no other user or command "
+        "was there at any of them."
     )
 
 

@@ -104,7 +104,7 @@ KINDS: Final[Mapping[str, Mapping[Severity, Words]]] = {
             "Correct the variable where the daemon is started, or set the limit with mpstui set.",
         ),
         "info": Words(
-            "The daemon's environment names a memory limit. It is not known whether clients get it.",
+            "The daemon's environment sets a memory limit. It is not known whether clients get it.",
             "Set the limit with mpstui set: that one can be read back.",
         ),
     },

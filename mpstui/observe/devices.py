@@ -77,7 +77,10 @@ _FATAL: Final = {
         "install the NVIDIA driver, or, in a container, start it with the NVIDIA runtime",
     ),
     15: ("the GPU is lost: it fell off the bus or is not reachable any more", "see dmesg for Xid errors, then reboot"),
-    16: ("the GPU has to be reset before it can be used", "end what uses it, then nvidia-smi --gpu-reset, or reboot"),
+    16: (
+        "the GPU has to be reset before it can be used",
+        "end all processes that use the GPU, then run nvidia-smi --gpu-reset, or reboot",
+    ),
     18: (
         "the driver that is loaded and the NVML library are of different versions",
         "reboot, or load the driver's kernel modules again: it was updated while in use",

@@ -368,7 +368,8 @@ def _put_back(pipe_dir: Path, links: Sequence[str]) -> str:
         return f"Replace the link with the socket it points to: {' && '.join(moves)}"
     taken = " ".join(shlex.quote(path_text(pipe_dir / name)) for name in links)
     end = f"mpstui daemon stop --force --pipe-dir {where}"
-    return f"It does not lead to this daemon's own socket: rm {taken}; then {end}, once its clients have ended"
+    elsewhere = "A link there does not point to this daemon's own socket"
+    return f"{elsewhere}. Remove it: rm {taken}; when the daemon's clients have ended, run: {end}"
 
 
 def _on_the_way(pipe_dir: Path) -> int | None:
@@ -499,7 +500,9 @@ def not_usurped(pipe_dir: Path, folder: int, pid: int) -> str | None:
     is held; None where it is one. By what the kernel tells at this moment of that very directory, and nobody's word."""
     name, daemon = path_text(pipe_dir), daemon_process(pid)
     if daemon is None or daemon.pipe_id != _id(os.fstat(folder)) or not _has_its_own_name(daemon):
-        return f"process {pid} is not seen to be the daemon of {name} by a name that nobody else leads elsewhere"
+        return (
+            f"mpstui cannot prove, by a path that no other user can change, that process {pid} is the daemon of {name}"
+        )
     for pause in (_PAUSE, 0):  # seen so twice: one that ends takes its sockets away first
         if is_starting(daemon.key, daemon.start_time, time.time(), _names_of(daemon.protocol)):
             return f"the daemon of {name} was started a moment ago: {STARTING}"
@@ -540,7 +543,7 @@ def not_its_daemon(pipe_dir: Path, pid: int) -> str | None:
         return None if peer == pid else f"process {pid} is not the one that listens in {path_text(pipe_dir)}"
     if is_daemon_of(pipe_dir, pid):
         return None
-    return f"that process {pid} is the daemon of {path_text(pipe_dir)} cannot be seen"
+    return f"mpstui cannot confirm that process {pid} is the daemon of {path_text(pipe_dir)}"
 
 
 def _listener(pipe_dir: Path) -> int | None:
@@ -1244,11 +1247,9 @@ def _without_daemon(pipe_dir: Path, log_dir: Path | None, daemons: Sequence[Daem
         uid = effective_uid(key.pid) if key is not None else None
         return Place(pipe_dir, "running", log_dir, key, owner if uid is None else uid, detail=text, remedy=_AS_ROOT)
     if doubt is not None:  # who may have put there whatever it is
-        what = f"{', '.join(present)} in it say nothing" if present else "nothing of MPS is in it"
+        what = f"so its files ({', '.join(present)}) prove nothing" if present else "and it has no files of MPS"
         state: State = "stale" if "control" in present or _PID_FILE in present else "absent"
-        return Place(
-            pipe_dir, state, log_dir, uid=owner, detail=f"no daemon runs here; {doubt}, and {what}", remedy=start
-        )
+        return Place(pipe_dir, state, log_dir, uid=owner, detail=f"no daemon runs here; {doubt}, {what}", remedy=start)
     if "control" not in present and _PID_FILE not in present:
         return Place(pipe_dir, "absent", log_dir, uid=owner, detail=f"{shown} has no files of MPS", remedy=start)
     text = f"no daemon runs here; {', '.join(present)} left behind"

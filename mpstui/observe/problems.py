@@ -447,7 +447,7 @@ def _claimed(found: Problem, daemon: Daemon, euid: int) -> Problem:
 def claim_of(daemon: Daemon, euid: int) -> str:
     """Whose claim it is what is said of a daemon that is another user's, or in whose place he may answer."""
     whose = daemon.whose(euid)
-    return f"What is said of it may be the word of {whose}" if daemon.usurped(euid) else f"{whose}'s daemon"
+    return f"{whose} may have made this up" if daemon.usurped(euid) else f"{whose}'s daemon"
 
 
 def left_to(daemon: Daemon, euid: int) -> str:
@@ -561,15 +561,15 @@ def _of_environment(daemon: Daemon) -> Iterable[Problem]:
         wrong.append(f"{PRIORITY_VARIABLE}={printable(text, 60)}: 0 or 1 is needed")
     text, inherited = environment.get(MEMORY_VARIABLE), inherited_memory(environment, daemon.ordinals)
     if text and inherited is not None and not daemon.inherited_mem_limits:
-        reason = "an entry is for no device of the daemon, which drops the others, or has no size"
+        reason = "an entry has no size, or names no device of the daemon: then no entry counts"
         wrong.append(f"{MEMORY_VARIABLE}={printable(text, 60)}: {reason}")
     elif text and daemon.inherited_mem_limits and not in_doubt(daemon.inherited_mem_limits, daemon.driver):
         wrong.append(f"{MEMORY_VARIABLE}={printable(text, 60)}: with driver 580 it limits no client")
     elif text and daemon.inherited_mem_limits:
         named = (
-            f"The daemon's environment names a memory limit, {MEMORY_VARIABLE}={printable(text, 60)}, which no command "
+            f"The daemon's environment sets a memory limit, {MEMORY_VARIABLE}={printable(text, 60)}. No command can "
         )
-        named += "reads back. Of this driver it is not known whether clients get it."
+        named += "read it back, and with this driver it is not known whether clients get it."
         yield problem("info", "daemon_environment", path_text(daemon.pipe_dir), named)
     for text in wrong:
         yield problem(
@@ -673,7 +673,7 @@ def _of_ending(server: Server) -> Problem:
         ahead.append(_of_users(server.clients))
     if server.clients_elsewhere:
         ahead.append(_elsewhere(server.clients_elsewhere))
-    waits = f"waits for {' and '.join(ahead)}, and then ends" if ahead else "is to end, and has no client that is known"
+    waits = f"waits for {' and '.join(ahead)}, and then ends" if ahead else "is ending, and no client of it is known"
     at = f" at {moment_text(server.ending_since)}" if server.ending_since is not None else ""
     text = f"Server {server.pid} {waits}: its log says that it was told to end{at}."
     if ahead:

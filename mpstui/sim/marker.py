@@ -49,7 +49,7 @@ def claim(pipe_dir: Path) -> str | None:
         return None
     if is_simulated(pipe_dir):
         return None
-    return f"a file of {user_name(owner)}'s calls it a simulated node, which is not believed"
+    return f"a file of {user_name(owner)} marks it as a simulated node; mpstui does not trust this file"
 
 
 def owners() -> frozenset[int]:

@@ -105,7 +105,7 @@ def _start(directory: Path, scenario: str | None, driver: str | None) -> tuple[S
     if newest is DRIVERS[-1] and here is not newest and play.options:
         raise SimError(f"driver {here.number} has no MPS protocol 3")
     if scenario in _NEEDS and _NEEDS[scenario] in here.absent:
-        raise SimError(f"driver {here.number} has no {_NEEDS[scenario]}, without which there is no “{scenario}”")
+        raise SimError(f"driver {here.number} has no {_NEEDS[scenario]}; scenario “{scenario}” needs it")
     with_mode = bool(here.multi_user)
     node = SimNode.start(
         directory,

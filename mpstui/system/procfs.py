@@ -635,7 +635,9 @@ def open_pidfd(key: ProcessKey) -> PidFd | Trouble:
     with the process that was checked.
     """
     if key.start_ticks is None:
-        return Trouble(f"the start time of process {key.pid} is not known, so it cannot be told from a successor")
+        return Trouble(
+            f"the start time of process {key.pid} is not known, so it may be a new process with the same PID"
+        )
     gone = Trouble(f"process {key.pid} has ended", gone=True)
     try:
         fd = os.pidfd_open(key.pid)

@@ -217,7 +217,9 @@ def _regular(path: Path, fd: int) -> os.stat_result:
 def _led_elsewhere(path: Path, steered: Collection[int], owner: int) -> NotTrustedError:
     whose = user_name(min(steered))
     return NotTrustedError(
-        f"{path_text(path)} belongs to {user_name(owner)}, and {whose} has made the way to it", "steered", whose
+        f"{path_text(path)} belongs to {user_name(owner)}, but {whose} owns a directory or link in its path",
+        "steered",
+        whose,
     )
 
 
@@ -290,7 +292,9 @@ def makers_of(place: Path, found: os.stat_result, owners: Collection[int] | None
     of_process = _OF_PROCESS.match(below)
     if stat.S_ISLNK(found.st_mode) and of_process is not None and int(of_process[1]) != os.getpid():
         if owners is not None:
-            raise NotTrustedError(f"{path_text(place)} leads where a process has it", "steered", "others")
+            raise NotTrustedError(
+                f"{path_text(place)} is a link in /proc, and another process controls its target", "steered", "others"
+            )
         return {ANYBODY}
     return {found.st_uid} - {0}
 
@@ -406,8 +410,8 @@ def judge_mounts(path: Path, way: Iterable[int], owners: Collection[int]) -> Non
 
 Owners = frozenset[int]
 REMEDY: Final = (
-    "Another user can write there what he likes. Let the daemon write its logs (CUDA_MPS_LOG_DIRECTORY) where only its"
-    " own user can; to read these without believing them: mpstui events --log-dir"
+    "Another user can change these logs. Set CUDA_MPS_LOG_DIRECTORY to a directory that only the daemon's user can"
+    " change. To read these logs without trusting them: mpstui events --log-dir"
 )
 """For logs that are not believed."""
 

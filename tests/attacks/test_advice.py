@@ -32,7 +32,7 @@ def test_no_command_is_offered_that_follows_a_strangers_link(stranger: Stranger,
 def test_of_a_strangers_directory_without_a_daemon_no_daemon_is_told(stranger: Stranger) -> None:
     stranger.run("touch", stranger.home / "control")
     told = mpstui("status", "--pipe-dir", stranger.home).stdout
-    assert f"belongs to {user_name(stranger.uid)}, and control in it say nothing" in told
+    assert f"belongs to {user_name(stranger.uid)}, so its files (control) prove nothing" in told
     assert "The daemon belongs" not in told
     assert "start one in a directory of your own" in told
 

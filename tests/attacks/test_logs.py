@@ -188,7 +188,7 @@ async def test_a_log_directory_that_is_made_again_is_not_read_by_any_command(
     if remade is remade_plainly:
         for said in (found["watch_detail"], text.stdout, events.stderr, doctor):
             assert f"hese logs belong to UID {stranger.uid}; not read" in said
-        assert "where only its own user can" in text.stdout, "and what to do"
+        assert "to a directory that only the daemon's user can change" in text.stdout, "and what to do"
 
 
 async def test_a_directory_that_is_made_again_while_it_is_watched_tells_nothing(
@@ -344,7 +344,7 @@ def test_the_logs_of_a_users_own_daemon_are_read(crowd: Path, stranger: Stranger
     folder.mkdir()
     (folder / "control.log").write_text(LINE)
     stranger.run("ln", "-s", folder, stranger.home / "there")
-    with pytest.raises(UnreadableLogError, match="has made the way"):
+    with pytest.raises(UnreadableLogError, match="owns a directory or link in its path"):
         open_log(stranger.home / "there" / "control.log", owners_of(stranger.uid))
 
 
@@ -463,7 +463,7 @@ def test_a_file_of_roots_in_a_users_container_is_no_log_of_his_daemon(crowd: Pat
     (crowd / "control.log").write_text(LINE)
     his = owners_of(FIRST_UID)
     os.close(open_log(crowd / "control.log", his))
-    with pytest.raises(UnreadableLogError, match=f"and UID {FIRST_UID} has made the way"):
+    with pytest.raises(UnreadableLogError, match=f"but UID {FIRST_UID} owns a directory or link in its path"):
         open_log(Path(f"/proc/{os.getpid()}/root{crowd}/control.log"), his)
 
 

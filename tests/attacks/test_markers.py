@@ -166,7 +166,7 @@ def test_what_the_marker_says_is_shown_as_its_owner_s_claim(stranger: Stranger, 
     place = NodeWatcher(dirs, sources)._look()[0]
     sources.nvml.close()
 
-    said = f"a file of UID {stranger.uid}'s calls it a simulated node, which is not believed"
+    said = f"a file of UID {stranger.uid} marks it as a simulated node; mpstui does not trust this file"
     assert claims == [said, None]
     assert said in place.detail
 

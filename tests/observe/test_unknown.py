@@ -176,5 +176,5 @@ def test_what_the_log_of_a_usurped_daemon_tells_is_the_word_of_the_logs_owner(co
     assert (told["server_start"].uid, told["server_start"].severity) == (None, "error")
     assert told["server_start"].text.startswith("No server starts")
     assert (told["fault"].uid is None) is logged, "what was answered is his"
-    assert ("may be the word of UID 2001" in told["fault"].text) is not logged
+    assert ("UID 2001 may have made this up" in told["fault"].text) is not logged
     assert not any("leave it to its owner" in (each.remedy or "") for each in told.values())

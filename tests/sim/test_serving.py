@@ -113,7 +113,7 @@ def test_a_driver_that_is_not_simulated_is_one_line(pipe_dir: Path, driver: str)
     [
         ("static", "580", "static SM partitions"),
         ("v3", "590", "MPS protocol 3"),
-        ("blocked", "470", "terminate_client, without which there is no “blocked”"),
+        ("blocked", "470", "terminate_client; scenario “blocked” needs it"),
     ],
 )
 def test_a_driver_without_such_a_mode_has_no_such_node(pipe_dir: Path, scenario: str, driver: str, what: str) -> None:
