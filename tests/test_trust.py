@@ -207,15 +207,15 @@ def test_without_a_name_no_strangers_daemon_is_meant() -> None:
     ("speaker", "named", "uids", "later", "why"),
     [
         (ROOT, None, {2001}, ROOT, None),
-        (ROOT, None, set(), ROOT, "whose process 7 is cannot be seen"),
-        (ROOT, None, {2001}, ALICE, "somebody has changed the daemon's directory meanwhile"),
+        (ROOT, None, set(), ROOT, "the owner of process 7 cannot be read"),
+        (ROOT, None, {2001}, ALICE, "the daemon's directory has changed"),
         (ALICE, None, {2001}, ALICE, None),
         (ALICE, None, {2002}, ALICE, "is trusted for its user only"),
         (ALICE, 2002, {2002}, ALICE, None),
         (NOBODY, 2002, {2002}, ROOT, None),
         (NOBODY, 2002, {2001}, NOBODY, "mpstui ends no process for this daemon"),
         (NOBODY, 2002, {2002, 0}, NOBODY, "mpstui ends no process for this daemon"),
-        (NOBODY, 2002, set(), NOBODY, "whose process 7 is cannot be seen"),
+        (NOBODY, 2002, set(), NOBODY, "the owner of process 7 cannot be read"),
     ],
 )
 def test_right_before_a_signal_it_is_asked_again_whose_the_process_is(
@@ -250,7 +250,7 @@ def test_a_daemon_that_removes_its_servers_directories_has_not_exchanged_its_own
     process = SimpleNamespace(key=ProcessKey(7, 7), uids=lambda: {0})
     said = guard(process)  # type: ignore[arg-type]
     assert said == (
-        "somebody has changed the daemon's directory meanwhile, so who has answered is not known" * changed or None
+        "the daemon's directory has changed, so mpstui does not know which daemon answered" * changed or None
     )
 
 
@@ -269,7 +269,7 @@ async def test_unless_it_is_said_a_daemon_makes_nothing_in_its_directory_meanwhi
     times = [ALICE._replace(stamp=(1, 2, now, now, 4, 5)) for now in (3, 9)]
     begun = await Guard.begin(Path("/p"), lambda path: times[0])
     process = SimpleNamespace(key=ProcessKey(7, 7), uids=lambda: {2001})
-    for now, why in ((times[0], None), (times[1], "somebody has changed the daemon's directory meanwhile")):
+    for now, why in ((times[0], None), (times[1], "the daemon's directory has changed")):
         begun._find = lambda path, now=now: now  # type: ignore[misc]
         for guard in (begun, Guard(Path("/p"), times[0], lambda path, now=now: now)):  # type: ignore[misc]
             said = guard(process)  # type: ignore[arg-type]

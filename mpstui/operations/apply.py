@@ -93,7 +93,7 @@ def beside_words(beside: Beside, snapshot: Snapshot) -> tuple[str, tuple[str, ..
     where = f"{nouns(len(names), 'GPU')} {listed(names)}"
     count = len(beside.clients)
     who = f"{plural(count, 'client')} there now" if count else "no client is there now"
-    return f"A percentage holds for all GPUs of the daemon: clients that start on {where} get it too ({who}).", tuple(
+    return f"The percentage applies to all GPUs of the daemon: new clients on {where} get it too ({who}).", tuple(
         client_line(client) for client in beside.clients
     )
 

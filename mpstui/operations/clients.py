@@ -41,8 +41,8 @@ _NEEDS_ALL = (
 )
 _SENT_BEFORE = "terminate_client was sent for it before; a second one would block the whole daemon"
 _PERHAPS_BEFORE = (
-    "terminate_client was sent before for a client of this number; whether it was this one is not known, and a second "
-    "one for the same would block the whole daemon"
+    "terminate_client was sent before for a client with this number, perhaps this one; a second one for the same "
+    "client would block the whole daemon"
 )
 
 
@@ -131,8 +131,8 @@ class TerminateClient(Operation):
             for client in chosen:
                 if not client.local:
                     raise Refused(
-                        f"client {client.pid} is {namespace_words(client)}: no process here is known to be it, "
-                        "so none is signalled. Without the kill it can be terminated, by the daemon's own number",
+                        f"client {client.pid} is {namespace_words(client)}: its process is not known here, so no "
+                        "process is signalled. Terminate it without the kill: for that the daemon's number is enough",
                         ExitStatus.REFUSED_BY_SAFETY_RULE,
                     )
         if any(client.pid <= 0 for client in chosen):
@@ -161,7 +161,7 @@ class TerminateClient(Operation):
         if len(chosen) > 1:
             raise Refused(f"{why}; choose it alone", ExitStatus.REFUSED_BY_SAFETY_RULE)
         if client.uid is None:
-            raise Refused(f"{why}; whose it is cannot be seen from here", ExitStatus.NOT_PERMITTED)
+            raise Refused(f"{why}; its owner cannot be read from here", ExitStatus.NOT_PERMITTED)
         if request.owner and parse_uid(request.owner) != client.uid:
             raise Refused(
                 f"process {client.pid} belongs to {whose}, not to {request.owner}", ExitStatus.REFUSED_BY_SAFETY_RULE
@@ -246,12 +246,12 @@ def _unseen(daemon: Daemon) -> str:
     """That nobody can tell of an earlier terminate_client, and what a second one would do."""
     if daemon.named_servers:
         return (
-            "what a daemon of MPS protocol 3 writes into its logs is not known, and so not whether somebody has "
-            "terminated it before; up to protocol 2 a second one blocks the whole daemon until its process ends"
+            "mpstui cannot see whether the client was terminated before: the log format of MPS protocol 3 is not "
+            "known. Up to protocol 2, a second terminate_client blocks the whole daemon until the client's process ends"
         )
     return (
-        "the daemon's logs cannot be read: if somebody has terminated it before, this blocks the whole daemon "
-        "until its process ends"
+        "the daemon's logs cannot be read: if the client was terminated before, a second terminate_client blocks the "
+        "whole daemon until the client's process ends"
     )
 
 

@@ -82,7 +82,7 @@ def preview_stop(snapshot: Snapshot, pipe_dir: Path, timeout: int | None, force:
         return StopPreview(hits, _effect_of_v3(daemon, len(hits), limit), error, status, limits_lost(daemon))
     if not hits and daemon is not None and not daemon.servers_known:
         then = "it waits for all clients" if limit is None else f"their GPU work is ended after {limit} s"
-        effect = f"which clients are connected is not known, since it cannot be asked: {then}"
+        effect = f"the clients are not known, because the daemon cannot be asked; {then}"
     elif not hits:
         effect = "no client is connected: it ends at once"
     elif limit is None:
@@ -108,22 +108,22 @@ def _effect_of_v3(daemon: Daemon, clients: int, limit: int | None) -> str:
     """Here no command is sent that ends the daemon: ``-q`` means something else to an older binary."""
     end = "its servers are deleted, and its process gets SIGTERM"
     if daemon.v3 is None:
-        return f"which clients are connected is not known: {end} once it has no clients"
+        return f"the clients are not known; once there are none, {end}"
     if not clients:
         return f"no client is connected: {end}"
     if limit is None:
-        return f"it waits until {_clients(clients)} ended, and all that come meanwhile: then {end}"
+        return f"it waits until {_clients(clients)} ended, and also all that connect meanwhile; then {end}"
     return f"{_clients(clients)} at most {limit} s to end; then {end}: their GPU work ends with an error"
 
 
 def limits_lost(daemon: Daemon) -> str:
     """The limits, and static partitions, that the daemon alone keeps: they go when it ends, and a new one begins
     without them."""
-    keeps = "mpstui profile save NAME keeps them for the next one"
+    keeps = "mpstui profile save NAME saves them for the next daemon"
     if daemon.named_servers:
         names = [server.name for server in daemon.v3.servers] if daemon.v3 is not None else []
-        what = "servers, with their namespaces, limits and partitions, go with it"
-        return f"its {what} ({', '.join(names)}); {keeps}" if names else ""
+        what = "with their namespaces, limits and partitions, are lost"
+        return f"its servers ({', '.join(names)}), {what}; {keeps}" if names else ""
     static = bool(daemon.static_partitioning)  # where percentages have no effect
     default = _limits(None if static else daemon.default_active_thread_percentage, daemon.default_pinned_mem_limits)
     if daemon.default_client_priority:
@@ -140,7 +140,7 @@ def limits_lost(daemon: Daemon) -> str:
     if made:
         sizes = ", ".join(UNKNOWN if part.chunks is None else str(part.chunks) for part in made)
         said.append(f"{plural(len(made), 'static partition')} of {sizes} chunks")
-    return f"its {what} go with it ({'; '.join(said)}); {keeps}" if said else ""
+    return f"its {what} are lost ({'; '.join(said)}); {keeps}" if said else ""
 
 
 def _limits(percentage: float | None, memory: Mapping[str, int]) -> list[str]:

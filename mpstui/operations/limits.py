@@ -327,7 +327,7 @@ class SetPinnedMemLimit(SetLimit["int | None"]):
         ordinal = device_ordinal(daemon, request.device)
         if daemon.own_numbers:
             how = "as the daemon counts, after its own CUDA_VISIBLE_DEVICES"
-            yield f"device {ordinal} is {how}: which GPU that is cannot be asked"
+            yield f"mpstui cannot find out which GPU device {ordinal} is, {how}"
         device = snapshot.device(daemon.ordinals.get(ordinal, ""))
         if (none := beyond(value, snapshot.devices)) is not None:
             yield none
@@ -483,8 +483,8 @@ def device_ordinal(daemon: Daemon, device: str | None) -> str:
             return device.strip()
         which = f"{device.strip()!r} is" if device is not None and device.strip() else "is meant"
         raise Refused(
-            f"which device {which} cannot be asked, since device_query is {daemon.lacking('device_query')}: give "
-            "the daemon's own number of it, as 0, or start the daemon with UUIDs (mpstui daemon start --device)",
+            f"mpstui cannot find out which device {which}: device_query is {daemon.lacking('device_query')}. Give the "
+            "daemon's own number of it, for example 0, or start the daemon with UUIDs (mpstui daemon start --device)",
             ExitStatus.USAGE,
         )
     if device is None or not device.strip():

@@ -65,7 +65,7 @@ def beside(
     """What is told before somebody says whether a load of ``number`` clients may run beside other users' work: beside
     whom, what it takes of ``devices``, and a line for each of ``others``; none: there are none, or, unless the daemon
     has ``told`` who is there, it does not tell of them."""
-    whom = whose(others) if others else "" if told else "clients that it does not tell of"
+    whom = whose(others) if others else "" if told else "clients that the daemon does not list"
     in_use = [
         f"GPU {'?' if device.index is None else device.index}: {device.contexts} of {device.context_limit} contexts "
         "in use"
@@ -98,8 +98,8 @@ def doubts(daemon: Daemon, euid: int, *, program: bool = False) -> tuple[str, ..
         found.append(f"This is {of}: its user can read and change all that the load has on the GPU.")
     if program and speaker.stamp:
         found.append(
-            f"{path_text(daemon.pipe_dir)} can be changed by others while the program looks for its daemon there: they"
-            " can lead it to a daemon of their own. chmod 755 ends that."
+            f"Other users can change {path_text(daemon.pipe_dir)}, so they can make the program connect to a daemon of"
+            " their own. chmod 755 prevents this."
         )
     return tuple(found)
 

@@ -360,7 +360,7 @@ def _attempt(place: TurnPlace) -> int:
                 raise _NotYet("its lock file is replaced again and again")
             if os.fstat(file).st_uid != place.user:
                 os.unlink(place.path.name, dir_fd=folder)
-                raise _NotYet(f"this daemon cannot be locked: {FILE}: it is made anew again and again")
+                raise _NotYet(f"this daemon cannot be locked: {FILE}: another process replaces it again and again")
             if place.beside:
                 _clear(place.path)
         except OSError as error:
@@ -429,8 +429,8 @@ def _open_in(folder: int, place: TurnPlace) -> int:
         found = os.stat(name, dir_fd=folder, follow_symlinks=False)
         if me == place.user and found.st_uid == 0 and stat.S_ISREG(found.st_mode) and not place.beside:
             if not found.st_size and time.time() - found.st_ctime < WAIT:
-                raise _NotYet(f"this daemon cannot be locked: {name}: root is making it") from None
-            whose = f"it is root's, from a daemon before: rm {shlex.quote(path_text(place.path))}"
+                raise _NotYet(f"this daemon cannot be locked: {name}: root is creating it; try again") from None
+            whose = f"the file is root's, left from an earlier daemon: rm {shlex.quote(path_text(place.path))}"
             raise PermissionError(errno.EACCES, f"{os.strerror(errno.EACCES)}; {whose}", name) from None
         raise
     try:

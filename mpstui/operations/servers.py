@@ -166,7 +166,7 @@ class ShutdownServer(Operation):
             if listed.outcome is Outcome.REFUSED:
                 return refused_result(request, f"no server {pid} there any more", ExitStatus.REFUSED_BY_DAEMON)
             return refused_result(
-                request, f"who is on server {pid} is not known: {listed.message}", STATUS[listed.outcome]
+                request, f"the clients of server {pid} are not known: {listed.message}", STATUS[listed.outcome]
             )
         named = {key.pid for key in request.clients}
         fresh = [str(number) for number in listed.value if number > 0 and number not in named]
@@ -215,7 +215,7 @@ def _ended(request: Request) -> Result:
 def _waiting(request: Request, clients: int) -> Result:
     """It was told to end, and has these left."""
     text = f"server {request.server_pid} was told to end, and waits for {plural(clients, 'client')}"
-    detail = "it ends when they have ended, and those that still come; by force it ends now, and their GPU work is lost"
+    detail = "it ends when these clients and all later ones have ended; by force it ends now: their GPU work is lost"
     return Result(request, ExitStatus.REFUSED_BY_DAEMON, text, (detail,), waits=True)
 
 

@@ -51,7 +51,7 @@ class Guard:
     def __call__(self, process: PidFd) -> str | None:
         uids = process.uids()
         if not uids:
-            return f"whose process {process.key.pid} is cannot be seen"
+            return f"the owner of process {process.key.pid} cannot be read"
         if self._named is not None and set(uids) == {self._named}:
             return None
         owner = " and ".join(user_name(uid) for uid in sorted(uids))
@@ -61,7 +61,7 @@ class Guard:
         if self._has_servers_there:
             before, now = before.without_times, now.without_times
         if now != before:
-            return "somebody has changed the daemon's directory meanwhile, so who has answered is not known"
+            return "the daemon's directory has changed, so mpstui does not know which daemon answered"
         return None
 
 

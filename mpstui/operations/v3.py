@@ -454,7 +454,7 @@ class SetServer(_SetLimits):
 
     def warnings(self, request: Request, node: V3Node) -> tuple[str, ...]:
         others = [space.name for space in node.of(request.value) if space.name != DEFAULT]
-        return (f"namespaces {', '.join(others)} have nothing of it",) if others else ()
+        return (f"these limits do not apply to namespaces {', '.join(others)}",) if others else ()
 
 
 class SetNamespace(_SetLimits):
@@ -570,7 +570,9 @@ class DeleteNamespace(_Delete):
         server = _server(node, request.setting("server"))
         found = _there(node, server, request.value)
         if found.name == DEFAULT:
-            raise Refused("the default namespace goes with its server alone", ExitStatus.REFUSED_BY_SAFETY_RULE)
+            raise Refused(
+                "the default namespace is deleted only together with its server", ExitStatus.REFUSED_BY_SAFETY_RULE
+            )
         return (
             ("namespace", found.name),
             ("server", server.name),

@@ -184,7 +184,10 @@ def test_a_file_of_roots_daemon_before_is_the_users_once_root_has_come(
     words = ("-c", SEND, ROOT, pipe_dir, "4711")
     if mode == 0o755:
         done = stranger.run(stranger.interpreter, *words, check=False, env={"WAIT": "0"})
-        assert f"{FILE}: Permission denied; it is root's, from a daemon before: rm {pipe_dir}/{FILE}" in done.stderr
+        assert (
+            f"{FILE}: Permission denied; the file is root's, left from an earlier daemon: rm {pipe_dir}/{FILE}"
+            in done.stderr
+        )
     assert send(pipe_dir, shared=shared)
     assert stranger.run(stranger.interpreter, *words).stdout == ""
     assert (pipe_dir / FILE).stat().st_uid == stranger.uid

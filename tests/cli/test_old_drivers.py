@@ -62,7 +62,7 @@ def test_a_memory_limit_by_uuid_where_the_daemon_was_started_with_uuids(
         refused = mpstui("set", "pinned-mem-limit", "4G", "--default", "--device", second[:8], *at)
         assert refused.status == 2
         assert (
-            f"which device '{second[:8]}' is cannot be asked, since device_query is not in driver {driver}"
+            f"mpstui cannot find out which device '{second[:8]}' is: device_query is not in driver {driver}"
             in refused.err
         )
         assert "daemon start --device" in refused.err
@@ -184,10 +184,10 @@ def test_memory_limits_go_by_the_daemons_numbers_where_it_cannot_be_asked_for_it
     at, config = ("--pipe-dir", node.pipe_dir), {"XDG_CONFIG_HOME": str(tmp_path / "config")}
     try:
         told = mpstui("set", "pinned-mem-limit", "20G", "--device", "1", "--default", *at)
-        assert (told.status, "which GPU that is cannot be asked" in told.err) == (0, True), told
+        assert (told.status, "mpstui cannot find out which GPU" in told.err) == (0, True), told
         for wrong in ("2", "01", "GPU-1", "x", "-1"):
             refused = mpstui("set", "pinned-mem-limit", "20G", f"--device={wrong}", "--default", *at)
-            why = "the daemon has no device" if wrong == "2" else "cannot be asked"
+            why = "the daemon has no device" if wrong == "2" else "mpstui cannot find out"
             assert (refused.status, why in refused.err) == (2, True), refused
         saved = mpstui("profile", "save", "day", *at, **config)
         assert (saved.status, saved.err) == (0, ""), saved

@@ -193,7 +193,7 @@ def test_servers_and_namespaces_are_made_set_and_deleted(v3: SimNode, mpstui: Mp
     assert limits == (25, "8G", 1)
     told = mpstui("server", "set", "training", "--active-thread-percentage", "60", *at)
     assert told.status == 0, told
-    assert "namespaces small have nothing of it" in told.err
+    assert "these limits do not apply to namespaces small" in told.err
     assert spaces(mpstui, v3)["training/default"]["active_thread_percentage"] == 60
     client = v3.spawn(at=v3.pipe_dir / "training" / "small")
     assert client.sm_count == 32

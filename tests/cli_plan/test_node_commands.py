@@ -342,7 +342,7 @@ def test_a_plan_for_one_gpu_names_the_clients_of_the_others(mpstui: Run, place: 
         status, out, err = mpstui(*plan, "--json")
         (daemon,) = json.loads(out)["daemons"]
         assert (status, [one["pid"] for one in daemon["reaches_too"]]) == (0, [client.pid])
-        assert "clients that start on GPU 1 get it too (1 client there now)" in err
+        assert "new clients on GPU 1 get it too (1 client there now)" in err
         assert f"{client.pid} " in err
         assert "elsewhere.py" in err
     finally:

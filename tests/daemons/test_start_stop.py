@@ -358,9 +358,9 @@ async def test_a_daemon_that_answers_nobody_is_ended_only_by_force(
     blocked = Snapshot(0.0, daemons=(replace(daemon, condition=SILENT),))
     assert "--force ends" in (preview_stop(blocked, daemon.pipe_dir, None, False).error or "")
     forced = preview_stop(blocked, daemon.pipe_dir, None, True)
-    assert (forced.error, "clients are connected is not known" in forced.effect) == (None, False)  # it has a server
+    assert (forced.error, "the clients are not known" in forced.effect) == (None, False)  # it has a server
     unread = Snapshot(0.0, daemons=(replace(daemon, condition=SILENT, servers=()),))
-    assert "clients are connected is not known" in preview_stop(unread, daemon.pipe_dir, None, True).effect
+    assert "the clients are not known" in preview_stop(unread, daemon.pipe_dir, None, True).effect
     logged = Snapshot(0.0, daemons=(replace(daemon, condition=SILENT, servers=(), watch="logs"),))
     assert "no client is connected" in preview_stop(logged, daemon.pipe_dir, None, True).effect
     result = await stop(daemon, control, audit, force=True)
@@ -455,8 +455,8 @@ def test_the_question_names_the_limits_that_go_with_the_daemon() -> None:
         servers=(server,),
     )
     assert limits_lost(limited) == (
-        "its limits go with it (the default: 50 %, 2.0 GiB on device 0, priority below normal; "
-        "server 7: 25 %, 1.0 GiB on device 1); mpstui profile save NAME keeps them for the next one"
+        "its limits are lost (the default: 50 %, 2.0 GiB on device 0, priority below normal; "
+        "server 7: 25 %, 1.0 GiB on device 1); mpstui profile save NAME saves them for the next daemon"
     )
     assert limits_lost(replace(limited, servers=(), default_client_priority=None)).count(";") == 1
 
@@ -474,9 +474,9 @@ def test_with_static_partitions_it_names_them_and_no_percentage_which_has_no_eff
         static_partitioning=True,
         partitions=made,
     )
-    assert limits_lost(static).startswith("its partitions go with it (2 static partitions of 3, — chunks); ")
+    assert limits_lost(static).startswith("its partitions are lost (2 static partitions of 3, — chunks); ")
     limited = limits_lost(replace(static, default_client_priority=1))
-    assert limited.startswith("its limits and partitions go with it (the default: priority below normal; 2 static ")
+    assert limited.startswith("its limits and partitions are lost (the default: priority below normal; 2 static ")
     assert limits_lost(replace(static, partitions=None)) == ""
 
 

@@ -388,7 +388,7 @@ async def test_of_a_driver_without_device_query_the_daemons_numbers_are_chosen()
     async with host.run_test(size=(80, 24)) as pilot:
         await pilot.press("4", "G", "shift+tab", "down")
         assert "as the daemon counts" in text_of(host)
-        assert "which GPU that is cannot be asked" in " ".join(text(host, "warnings").split())
+        assert "mpstui cannot find out which GPU" in " ".join(text(host, "warnings").split())
         await pilot.press("enter", "enter", "tab", "enter")
         await until(pilot, lambda: runner.requests)
     assert runner.requests[0].device == "1"

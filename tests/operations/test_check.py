@@ -339,7 +339,7 @@ def test_devices_that_cannot_be_told_apart_are_said_to_be_so() -> None:
     shown = preview(Request("set_pinned_mem_limit", PIPE, "1G", None, "GPU-a"), old)
     assert "device_query is not in driver 535" in (shown.error or "")
     by_number = preview(Request("set_pinned_mem_limit", PIPE, "1G", None, "0"), old)
-    assert (by_number.error, "which GPU that is cannot be asked" in " ".join(by_number.warnings)) == (None, True)
+    assert (by_number.error, "mpstui cannot find out which GPU" in " ".join(by_number.warnings)) == (None, True)
 
 
 def test_two_devices_that_begin_alike_are_none() -> None:

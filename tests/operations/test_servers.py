@@ -359,7 +359,7 @@ def test_where_no_server_runs_there_is_none_to_shut_down() -> None:
     ("outcome", "said"),
     [
         (Outcome.REFUSED, "no server 634 there any more"),
-        (Outcome.BLOCKED, "who is on server 634 is not known: it said blocked"),
+        (Outcome.BLOCKED, "the clients of server 634 are not known: it said blocked"),
     ],
 )
 async def test_a_server_that_has_gone_is_not_one_that_nothing_is_known_of(
@@ -385,8 +385,13 @@ async def test_a_client_with_the_first_pid_of_all_counts(tmp_path: Path) -> None
         (Speaker(2002, "a daemon of bob"), False, False, ("This is a daemon of bob: its user can read",)),
         (Speaker(None, "no sockets"), False, False, ("This is a daemon whose user is not known: its user",)),
         (Speaker(0, "root's daemon", (1, 2)), False, False, ()),
-        (Speaker(0, "root's daemon", (1, 2)), True, False, (f"{PIPE} can be changed by others while",)),
-        (Speaker(2002, "a daemon of bob", (1, 2)), True, False, ("This is a daemon of bob", f"{PIPE} can be changed")),
+        (Speaker(0, "root's daemon", (1, 2)), True, False, (f"Other users can change {PIPE}, so",)),
+        (
+            Speaker(2002, "a daemon of bob", (1, 2)),
+            True,
+            False,
+            ("This is a daemon of bob", f"Other users can change {PIPE}, so"),
+        ),
         (Speaker(2002, "a daemon of bob", (1, 2)), True, True, ()),
     ],
 )
@@ -404,6 +409,6 @@ def test_a_load_beside_others_says_whose_they_are_or_that_nobody_tells() -> None
     assert [first for first, _, _ in asked] == [
         "2 clients of the load would run beside 2 clients of UID 2001, alice on this daemon.",
         "2 clients of the load would run on this daemon.",
-        "2 clients of the load would run beside clients that it does not tell of on this daemon.",
+        "2 clients of the load would run beside clients that the daemon does not list on this daemon.",
     ]
     assert asked[0][2] == ("643     alice  python job643.py", "644     UID 2001  —")

@@ -192,7 +192,7 @@ def test_a_percentage_for_one_gpu_names_the_clients_of_the_others() -> None:
     for device in (GPU, "0"):
         said = beside(snapshot, DaemonProfile(devices=(device,), limits=Limits(25.0)))
         assert said is not None
-        assert "clients that start on GPU 1 get it too (2 clients there now)" in said[0]
+        assert "new clients on GPU 1 get it too (2 clients there now)" in said[0]
         assert [line.split()[0] for line in said[1]] == ["2", "3"]
     said = beside(node(here), DaemonProfile(devices=(GPU,), limits=Limits(25.0)))
     assert said is not None

@@ -41,7 +41,7 @@ async def test_apply_lists_the_commands_and_cancel_is_the_default() -> None:
         assert "set_default_active_thread_percentage 50 " in commands
         assert "set_active_thread_percentage 1402 50 " in commands
         assert "set_default_device_pinned_mem_limit 0 40" in commands
-        assert "clients that start on GPU 1 get it too (no client is there now)" in text_in(app, "#after")
+        assert "new clients on GPU 1 get it too (no client is there now)" in text_in(app, "#after")
         assert "not fit" not in text_in(app, "#after")
         assert app.focused.id == "cancel"
         await press(pilot, "enter")

@@ -263,7 +263,7 @@ class NamespacesScreen(ListScreen):
 
     def _default(self) -> str | None:
         default = self.row is not None and self.row.space is not None and self.row.space.name == DEFAULT
-        return "the default namespace goes with its server alone" if default else None
+        return "the default namespace is deleted only together with its server" if default else None
 
     def _why_not(self) -> str | None:
         if self.daemon is None or self.snapshot is None:
