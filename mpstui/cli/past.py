@@ -93,7 +93,7 @@ def add_why(commands: Any, node: argparse.ArgumentParser) -> None:
     why = commands.add_parser(
         "why",
         parents=[node],
-        help="why a process is no client of MPS, or cannot become one",
+        help="why a process is not a client of MPS, or cannot become one",
         description="Looks at what a process sees: its environment, its root, its namespaces, its user and "
         "its devices, beside the daemons that run. Nothing is run, and nothing is changed. "
         "Exit status: 0 told · 2 no such process · 5 its environment cannot be read.",

@@ -35,7 +35,7 @@ REASON: Final[Thing[Reason]] = Thing(
 
 WHY: Final[Thing[Diagnosis]] = Thing(
     "why",
-    "mpstui why PID --json: why a process is no client of MPS, or cannot become one.",
+    "mpstui why PID --json: why a process is not a client of MPS, or cannot become one.",
     (
         Field("schema", "schema", Type({"const": SCHEMA}), lambda a, v: SCHEMA),
         Field("pid", "PID", INTEGER, lambda a, v: a.program.pid),

@@ -186,7 +186,7 @@ def in_anothers_place(heard: Heard, euid: int | None) -> int | None:
 def anothers_place(heard: Heard, whose: str) -> str:
     """What there is to say of that, and to do, sentences without the last full stop; ``whose``: that user's name."""
     text = "another user with write access may have replaced the daemon's sockets"
-    meant = f"If {whose}'s daemon is the one that is meant, ask as that user, or give the directory to that user"
+    meant = f"If you want the daemon of {whose}, run mpstui as that user, or chown the directory to that user"
     return f"{path_text(heard.pipe_dir)}: sockets of {whose} are in a directory of another owner: {text}. {meant}"
 
 

@@ -109,7 +109,8 @@ def debuggers(facts: Facts) -> Iterator[Finding]:
             text = f"{by}, as a client of MPS: while it is stopped, its kernels stay on the GPU that it shares"
             yield Finding("debuggers", "warning", subject, text, "Debug on a GPU that nobody shares.")
         elif others:
-            text = f"{by}: it waits in cuInit until {client_pids(others)} have ended, and then runs without MPS"
+            have = "has" if len(others) == 1 else "have"
+            text = f"{by}: the program waits in cuInit until {client_pids(others)} {have} ended, then runs without MPS"
             remedy = "Wait for them, or debug on a GPU without a daemon. Core dumps and memcheck work under MPS."
             yield Finding("debuggers", "warning", subject, text, remedy)
         else:

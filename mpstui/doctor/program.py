@@ -114,10 +114,10 @@ def read_program(pid: int, patience: float = PATIENCE, processes: ProcessSource 
     if stat_now is None or stat_now.gone:
         return None
     status = _status(pid)
-    slow = f"does not answer within {patience:g} s: it may wait for a file system that it has mounted for itself"
+    slow = f"takes longer than {patience:g} s: the process may wait for a file system in its own mount namespace"
     base = within(lambda: _say(pid, status, processes or ProcProcesses(Cgroups().where)), patience)
     if base is None:
-        return Program(stat_now.key, trouble=f"what it says of itself {slow}") if _is_still(stat_now.key) else None
+        return Program(stat_now.key, trouble=f"reading /proc/{pid} {slow}") if _is_still(stat_now.key) else None
     told = base.environment or {}
     path = told.get("CUDA_MPS_PIPE_DIRECTORY") or os.fspath(DEFAULT_PIPE_DIR)
     asked = Inside(path, bool(told.get("CUDA_MPS_PIPE_DIRECTORY")))
@@ -126,7 +126,7 @@ def read_program(pid: int, patience: float = PATIENCE, processes: ProcessSource 
     if base.key != stat_now.key or not _is_still(base.key):
         return None  # what was read may be its successor's
     if seen is None:
-        return replace(base, pipe=asked, trouble=f"its root {slow}")
+        return replace(base, pipe=asked, trouble=f"reading its root directory {slow}")
     devices, shm, pipe, trouble = seen
     return replace(base, devices=devices, shm=shm, pipe=pipe if base.environment is not None else None, trouble=trouble)
 

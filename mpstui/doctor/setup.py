@@ -161,8 +161,8 @@ def _exchanged(place: DirectoryFacts, daemon: Daemon | None, subject: str) -> It
         remedy = daemon.speaker.remedy or "Give it a directory that its user and root alone can change."
         yield Finding("pipe_dir", "warning", subject, text, remedy)
     elif daemon.speaker.stamp and place.mode is not None and not place.mode & 0o002:
-        text = f"its mode is {place.mode:04o}: its group, or whom its access control list names, can put other sockets"
-        yield Finding("pipe_dir", "warning", subject, f"{text} in the place of the daemon's", _closing(place))
+        text = f"its mode is {place.mode:04o}: its group, or users in its ACL, can replace the daemon's sockets"
+        yield Finding("pipe_dir", "warning", subject, text, _closing(place))
 
 
 def _closing(place: DirectoryFacts) -> str:

@@ -161,7 +161,8 @@ def _confused(facts: Facts, daemon: Daemon, set_to: str | None) -> Iterator[Find
             text = f"its CUDA_VISIBLE_DEVICES is {shown}, and the daemon has {plural(count, 'device')}"
             yield Finding("visible_devices", "error", subject, text, by_uuid)
         elif set_to is not None and not _same_on_the_machine(numbers, set_to):
-            text = f"its CUDA_VISIBLE_DEVICES is {shown}, counted among the daemon's {printable(set_to, 60)}"
+            of = f"the daemon's devices ({printable(set_to, 60)})"
+            text = f"its CUDA_VISIBLE_DEVICES={shown} counts {of}, not the node's"
             yield Finding("visible_devices", "warning", subject, text, by_uuid)
 
 
@@ -358,9 +359,10 @@ def parts_of_devices(facts: Facts) -> Iterator[Finding]:
             continue
         text = f"NVML does not list its {devices}"
         if any("-mlopart" in e.values.get("command", "") for e in facts.snapshot.events if e.kind == "command"):
-            yield Finding("parts", "ok", f"daemon {daemon.pid}", f"{text}: parts of a GPU by locality (-mlopart)")
+            yield Finding("parts", "ok", f"daemon {daemon.pid}", f"{text}: memory-locality parts of a GPU (-mlopart)")
             continue
-        text += ": parts of a GPU by locality, or a GPU that is hidden here; readings of the whole GPU are not theirs"
+        text += ": memory-locality parts of a GPU (-mlopart), or a GPU that is hidden here; readings of a whole GPU do "
+        text += "not apply to them"
         yield Finding("parts", "unknown", f"daemon {daemon.pid}", text)
 
 

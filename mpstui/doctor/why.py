@@ -96,14 +96,14 @@ class Diagnosis(NamedTuple):
             text = f"{who} is a client of server {self.server.pid} of the daemon in {path_text(self.daemon.pipe_dir)}"
             return f"{text}, but {self.reasons[0].text}." if self.reasons else f"{text}."
         if not self.reasons:
-            return f"{who} is no client of MPS, and nothing that can be seen keeps it from becoming one."
+            return f"{who} is not a client of MPS. mpstui sees nothing that prevents it."
         first = self.reasons[0]
         if first.code == "pending":  # by the one word that a problem and an event have for it
             return f"{_who(self.program, 'Client')} {first.text.removeprefix('it ')}."
         if first.code == "unreadable":
             return f"{who} is not a client of MPS. The reason is not known: {first.text}."
         hedge = {"sure": "", "likely": "most likely ", "possible": "possibly "}[first.certainty]
-        return f"{who} is no client of MPS: {hedge}{first.text}."
+        return f"{who} is not a client of MPS: {hedge}{first.text}."
 
     @property
     def remedy(self) -> str | None:
@@ -390,7 +390,7 @@ def _where_it_looks(
         found.append(f"daemons run in: {places}" if places else f"{_NONE} runs on this node, as far as can be seen")
     for daemon in usurped:
         whose = daemon.who_answers(program.uid)
-        found.append(daemon.usurpation() + (f"; what answers is the word of {whose}" if whose is not None else ""))
+        found.append(daemon.usurpation() + (f"; {whose} may have made up any answer" if whose is not None else ""))
     misspelt = [name for name in program.environment or () if not seen.set and meant(name) == _VARIABLE]
     if misspelt:
         found.append(f"it has {printable(misspelt[0], 60)}, which is no variable of MPS: {_VARIABLE} is")
@@ -515,7 +515,7 @@ def _of_numbers(program: Program, near: Neighbour, snapshot: Snapshot) -> Iterat
     evidence = (
         f"its {DEVICES_VARIABLE} is {printable(own, 80)}, the daemon's "
         + ("is not set" if near.visible is None else printable(near.visible, 80)),
-        "a client's numbers are the daemon's, counted after the daemon's own variable",
+        "a device number in the client counts the daemon's devices: 0 is the first one in the daemon's variable",
     )
     for index, part in enumerate(parts):
         if (wrong := _is_not_there(part, count, uuids)) is not None:
@@ -536,8 +536,9 @@ def _of_numbers(program: Program, near: Neighbour, snapshot: Snapshot) -> Iterat
     if [theirs[number].strip() for number in numbers] != [str(number) for number in numbers]:
         gets = ", ".join(theirs[number].strip() for number in numbers)
         yield Reason(
-            "remap", "possible", "its devices are numbered twice", (*evidence, f"so it gets: {printable(gets, 80)}"),
-            "Leave the variable out of one of the two, or name UUIDs in its.",
+            "remap", "possible", "daemon and client both renumber the devices",
+            (*evidence, f"so it gets: {printable(gets, 80)}"),
+            "Unset CUDA_VISIBLE_DEVICES for the daemon or for the client, or use UUIDs in the client's.",
         )  # fmt: skip
 
 
@@ -606,7 +607,7 @@ def _of_devices(program: Program, near: Neighbour | None, snapshot: Snapshot) ->
             yield Reason(
                 "exclusive", "possible", f"{name} is in compute mode Exclusive_Process: only MPS clients can use it",
                 ("compute mode Exclusive_Process: without MPS it gets error 46",),
-                "Have it find the daemon; the mode is right for MPS.",
+                f"Make the program find the daemon ({_VARIABLE}). Keep the compute mode: it is right for MPS.",
             )  # fmt: skip
         if capability is not None and capability < (3, 5):
             yield Reason(
@@ -616,7 +617,8 @@ def _of_devices(program: Program, near: Neighbour | None, snapshot: Snapshot) ->
         elif capability is not None and capability < (7, 0):
             yield Reason(
                 "pre_volta", "possible", f"{name} is older than Volta, where a server takes 16 clients and no limits",
-                (f"compute capability {capability[0]}.{capability[1]}",), "Count its clients.",
+                (f"compute capability {capability[0]}.{capability[1]}",),
+                "Check that the server has at most 16 clients.",
             )  # fmt: skip
         if device.mig and "MIG-" not in (visible or ""):
             yield Reason(

@@ -77,7 +77,7 @@ _MPS: Final[dict[int, tuple[tuple[str, str], tuple[str, ...]]]] = {
         ("CUDA_ERROR_DEVICE_UNAVAILABLE", "cudaErrorDevicesUnavailable"),
         (
             "the device has all contexts that it takes: 48 as measured with driver 580, 16 before Volta",
-            "the compute mode is EXCLUSIVE_PROCESS and the process is no client of MPS: mpstui why PID",
+            "the compute mode is EXCLUSIVE_PROCESS and the process is not a client of MPS: mpstui why PID",
             "the compute mode is PROHIBITED",
         ),
     ),

@@ -543,7 +543,7 @@ def _of_usurper(daemon: Daemon, euid: int) -> Iterable[Problem]:
     if daemon.condition.cut_off:
         seen = daemon.usurpation("here")
         whose = daemon.who_answers(euid)
-        means = "no program is sure to become its client" if whose is None else f"what answers is the word of {whose}"
+        means = "no program is sure to become its client" if whose is None else f"{whose} may have made up any answer"
         means = (as_yet(daemon) if daemon.speaker.reached else None) or means
         text = f"{seen[0].upper()}{seen[1:]}: {means}."
         yield problem("error", "daemon_usurped", path_text(daemon.pipe_dir), text, end_usurped(daemon))

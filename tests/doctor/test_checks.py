@@ -170,7 +170,7 @@ def test_who_else_can_lead_commands_elsewhere_is_named():
     group = Speaker(0, "root's daemon", (1, 2, 3, 3, 4, 4))
     (found,) = setup.pipe_directory(facts(daemon(speaker=group), directories=(place(mode=0o775),)))
     assert (found.verdict, found.remedy) == ("warning", f"chmod 755 {PIPE}")
-    assert "its group, or whom its access control list names, can put other sockets" in found.evidence
+    assert "its group, or users in its ACL, can replace the daemon's sockets" in found.evidence
     led = Speaker(None, "/tmp/p is a link of somebody else's")
     (found,) = setup.pipe_directory(facts(daemon(speaker=led)))
     assert found.verdict == "warning"

@@ -178,7 +178,11 @@ def test_limits_by_cgroup_are_named() -> None:
     [
         ({"0": "GPU-0"}, None, ""),
         ({"0": "MIG-a", "1": "MIG-b"}, "ok", "are MIG instances"),
-        ({"0": "GPU-0", "1": "GPU-half"}, "unknown", "parts of a GPU by locality, or a GPU that is hidden"),
+        (
+            {"0": "GPU-0", "1": "GPU-half"},
+            "unknown",
+            "memory-locality parts of a GPU (-mlopart), or a GPU that is hidden",
+        ),
     ],
 )
 def test_devices_that_nvml_does_not_list_are_named(ordinals, verdict, words) -> None:
@@ -192,7 +196,7 @@ def test_a_server_that_was_started_with_parts_by_locality_is_known_by_its_comman
     asked = Event("command", values={"command": "start_server -uid 0 -mlopart"})
     given = replace(given, snapshot=replace(given.snapshot, events=(asked,)))
     (found,) = sharing.parts_of_devices(given)
-    assert (found.verdict, found.evidence.endswith("parts of a GPU by locality (-mlopart)")) == ("ok", True)
+    assert (found.verdict, found.evidence.endswith("memory-locality parts of a GPU (-mlopart)")) == ("ok", True)
 
 
 def test_an_eviction_is_told_as_the_claim_that_it_is() -> None:

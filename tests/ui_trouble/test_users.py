@@ -59,7 +59,7 @@ async def test_what_another_users_daemon_says_of_who_waits_is_that_users_word() 
             assert "The daemon belongs to mallory: leave it to its owner." in said(app)
             await pilot.press("K", "j")
             assert isinstance(app.screen, UsersScreen), "nobody is offered"
-        assert "Only a daemon of root's or of its own user would serve it, and none is known there." in said(app)
+        assert "Only a daemon of root or of the process's own user can serve it" in said(app)
 
 
 async def test_a_closer_look_at_one_past_mps() -> None:
@@ -75,7 +75,7 @@ async def test_a_closer_look_at_one_past_mps() -> None:
         assert "It is being looked at" in said(app)
         backend.gate.set()
         await pilot.pause()
-        assert f"Process {process.pid} (eve) is no client of MPS: no daemon runs in /x[/b]." in said(app)
+        assert f"Process {process.pid} (eve) is not a client of MPS: no daemon runs in /x[/b]." in said(app)
         assert "/x[/b]" in text_of(app)
         del backend.answers[process.pid]
         await pilot.press("enter")

@@ -335,7 +335,7 @@ def _outside(process: OutsideClient, snapshot: Snapshot) -> list[Para]:
 def _likely(process: OutsideClient, key: str) -> list[Para]:
     what = "Start it again with the daemon's CUDA_MPS_PIPE_DIRECTORY in its environment."
     if process.reason == "uid":
-        what = "Only a daemon of root's or of its own user would serve it, and none is known there."
+        what = "Only a daemon of root or of the process's own user can serve it; none is known in that directory."
     return [
         Para(f"Likely reason: {process.detail or process.reason}.", "warn", "▲"),
         Para(),
