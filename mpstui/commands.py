@@ -167,8 +167,8 @@ def fill(spec: CommandSpec, snapshot: Snapshot | None, target: CommandTarget) ->
             raise RefusedError(f"client {process.pid} is in another PID namespace: its number is no process here")
         if not spec.safe and isinstance(process, Client) and not (daemon is not None and daemon.covers(process)):
             raise RefusedError(
-                f"process {key.pid} belongs to {owner(process.user, process.uid)}, and what the daemon says is no "
-                "proof; only a command that is marked safe is given its PID"
+                f"process {key.pid} belongs to {owner(process.user, process.uid)}, and only this daemon says that it "
+                "is a client, which is not proof: mpstui gives its PID only to a command with safe = true"
             )
     speaker = None if spec.safe else daemon.speaker if daemon is not None else NOBODY
     return Filled(find_program(spec.run[0]), tuple(words), _about(spec, things), tuple(processes), speaker)
@@ -200,7 +200,7 @@ def _things(snapshot: Snapshot | None, target: CommandTarget) -> dict[str, Any]:
 
 def _value(owner: str, name: str, things: Mapping[str, Any], target: CommandTarget, snapshot: Snapshot | None) -> str:
     if owner == "client" and target.many:
-        raise RefusedError(f"it runs for one client, and {target.many} are chosen")
+        raise RefusedError(f"this command runs for one client only; {target.many} are chosen")
     if owner not in things:
         if owner == "client" and target.client is not None:
             raise RefusedError(f"client {target.client.pid} is gone")
@@ -235,7 +235,7 @@ def _process(owner: str, name: str, things: Mapping[str, Any]) -> ProcessKey | N
         return None
     thing = things.get(owner)
     if thing is None or not isinstance(getattr(thing, "key", None), ProcessKey):
-        raise RefusedError(f"which process {{{owner}.{name}}} is cannot be proved")
+        raise RefusedError(f"mpstui cannot prove which process {{{owner}.{name}}} is")
     key: ProcessKey = thing.key
     return key
 
@@ -286,7 +286,7 @@ def stopped_by(filled: Filled) -> str | None:
 
 def refusal(spec: CommandSpec, *, read_only: bool) -> str | None:
     """Why it is not there in this mode."""
-    return "mpstui runs read-only; only commands that are marked safe run" if read_only and not spec.safe else None
+    return "mpstui runs read-only; only commands with safe = true run" if read_only and not spec.safe else None
 
 
 def announce(spec: CommandSpec, filled: Filled) -> str | None:

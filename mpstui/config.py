@@ -328,7 +328,7 @@ def _load(path: Path, below: Config, *, system: bool) -> tuple[Config, list[str]
             if lost is None:
                 return below, []
             # There is one, and nobody knows what it says: its file system is not mounted, perhaps.
-            raise _BadFileError(f"is not there, and {path_text(lost)} is a link that leads to it") from None
+            raise _BadFileError(f"is missing where the link {path_text(lost)} leads") from None
     except _StrangersError as error:
         return below, [f"{where}: {error}; it is not read"]
     except _BadFileError as error:
@@ -364,7 +364,7 @@ def _load(path: Path, below: Config, *, system: bool) -> tuple[Config, list[str]
             if (meant := _forbids(key, system=system)) is not None:  # a slip of the pen opens nothing
                 forbidden: Any = _bound(_STRICTEST) if meant == "policy" else True
                 config = replace(config, **{meant: forbidden}, origins={**config.origins, meant: where})
-                text = f"is not known, and taken for {meant}: what it forbids is forbidden until it is corrected"
+                text = f"is not a known key; mpstui reads it as {meant}, at its strictest, until it is corrected"
             messages.append(f"{where}: {_quoted(key)} {text}")
             continue
         checked, problem = check(value)

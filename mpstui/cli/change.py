@@ -210,8 +210,9 @@ def _client_of(pid: int, request: Request, snapshot: Snapshot, named: Sequence[P
     if joined is not None:
         daemon, client = joined
         text = (
-            f"process {pid} is in another PID namespace, and the daemon calls it {client.pid}: nothing was sent; "
-            f"mpstui terminate {client.pid} --pipe-dir {shlex.quote(path_text(daemon.pipe_dir))} is about it"
+            f"nothing was sent: process {pid} is in another PID namespace, and the daemon knows it as client "
+            f"{client.pid}. To terminate it: mpstui terminate {client.pid} --pipe-dir "
+            f"{shlex.quote(path_text(daemon.pipe_dir))}"
         )
         raise Refused(text, ExitStatus.REFUSED_BY_SAFETY_RULE)
     places = ", ".join(path_text(d.pipe_dir) for d in there)

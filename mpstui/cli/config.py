@@ -48,8 +48,9 @@ def config(options: argparse.Namespace) -> int:
     found, messages = load_config()
     if not knows_root() and os.path.exists(mpstui.config.SYSTEM):
         complain(
-            f"this user namespace has no number for root, and {path_text(mpstui.config.SYSTEM)} is shown as nobody's. "
-            "It is taken as root's, and its policy binds everybody here, user 0 too. Its [[commands]] are not taken",
+            f"root of the host has no UID in this user namespace, so {path_text(mpstui.config.SYSTEM)} seems to belong "
+            "to nobody. mpstui treats it as root's: its policy applies to all users here, also to UID 0. Its "
+            "[[commands]] are not used",
             0,
         )
     if options.config_action == "check":

@@ -166,10 +166,12 @@ def _exclusive_agreed(node: api.Node, modes: Mapping[Path, Mapping[str, str]]) -
         clients = sample.mps_clients.get(device.uuid, {})
         for pid in sorted(set(sample.processes.get(device.uuid, {})) - set(clients) - mps):
             who = f"process {pid} of {_owner(pid)} on GPU {device.index}"
-            tell(f"  hits: {who}, no client of MPS: it goes on, and no MPS server starts there until it has ended")
+            tell(f"  affects: {who}, not a client of MPS: it runs on, and no MPS server can start there until it ends")
         for pid in sorted(clients):
             who = f"process {pid} of {_owner(pid)} on GPU {device.index}"
-            tell(f"  hits: {who}, a client of another daemon: one MPS server at a time gets an exclusive GPU")
+            tell(
+                f"  affects: {who}, a client of another daemon: an EXCLUSIVE_PROCESS GPU takes one MPS server at a time"
+            )
     if not sys.stdin.isatty():
         tell("this changes the GPUs for all users: add --yes, or answer at a terminal")
         return False
@@ -230,7 +232,8 @@ def _left_exclusive(one: Daemon, snapshot: Snapshot) -> list[str]:
     """What a start has set and this stop leaves, with the command that gives it back."""
     left = api.modes_to_give_back(one, snapshot, kept=True)
     command = f"mpstui daemon stop --exclusive --pipe-dir {shlex.quote(path_text(one.pipe_dir))}"
-    return [f"{uuid}: compute mode stays EXCLUSIVE_PROCESS; {command} gives {mode} back" for uuid, mode in left.items()]
+    back = "compute mode stays EXCLUSIVE_PROCESS; to set it back to"
+    return [f"{uuid}: {back} {mode}: {command}" for uuid, mode in left.items()]
 
 
 def _nothing_runs(options: argparse.Namespace, node: api.Node, snapshot: Snapshot) -> int:
@@ -362,7 +365,7 @@ def _confirmed(one: Daemon, shown: Preview) -> bool:
     """Ask on the terminal, with no as the default; without a terminal the answer is no."""
     tell(f"Stop the daemon in {path_text(one.pipe_dir)} (PID {one.pid}): {dict(shown.facts)['effect']}")
     for hit in shown.hits:
-        tell(f"  hits: {hit}")
+        tell(f"  affects: {hit}")
     if mode := dict(shown.facts).get("compute mode"):
         tell(f"  compute mode: {mode}")
     if limits := dict(shown.facts).get("limits"):

@@ -113,8 +113,8 @@ def _text(measured: Measured, about: dict[str, Any], shared: bool) -> list[str]:
         lines += _table(advice)
         lines += ["", *plot(advice), "", f"{word}{advice_text(load, advice)}", ""]
         if shared and load.kernel != COMMAND and (most := max(p.sms for p in advice.points)) < measured.target.sm_count:
-            lines += [f"The curve ends at {most} of {measured.target.sm_count} SMs: no client gets past the server's"]
-            lines += ["limit. Raise it, or leave out --shared, to see what more SMs would buy.", ""]
+            lines += [f"The curve ends at {most} of {measured.target.sm_count} SMs: this is the server's limit."]
+            lines += ["To measure with more SMs, raise the limit or leave out --shared.", ""]
     if measured.costs:
         lines += [f"{word}side by side: throughput of each, and how much that is of what it does alone", ""]
         lines += _cost_table(measured)
@@ -124,7 +124,10 @@ def _text(measured: Measured, about: dict[str, Any], shared: bool) -> list[str]:
         facts.append(f"{about['other_clients']} other MPS clients were on the device when it began")
     lines += [" · ".join(facts), "median (smallest–largest) of the repeats; * measured, . fitted, ^ advised", ""]
     if not measured.costs:
-        lines += ["Clients beside each other may cost more than SMs: give two loads to see what.", ""]
+        lines += [
+            "Clients on one GPU can slow each other down even with enough SMs: to measure this, give two loads.",
+            "",
+        ]
     return lines
 
 

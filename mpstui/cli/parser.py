@@ -197,9 +197,9 @@ def _add_status(commands: Any, node: LateParser) -> None:
     status.add_argument(
         "--health",
         action="store_true",
-        help="a liveness probe, which sends no command: exit status 0 where each daemon runs, 3 where one does not, 4 "
-        "where one is stopped, told to quit, busy with one session for 10 s, its sockets are not there, or another "
-        "user's are in a directory of root's or of your own",
+        help="a liveness probe that sends no command. Exit status 0: every daemon runs; 3: one does not run; 4: one is "
+        "stopped, is told to quit, has had one session open for 10 s, has no sockets, or another user's sockets are in "
+        "a directory of root's or of your own",
     )
     shown.add_argument(
         "--group-by",

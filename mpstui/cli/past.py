@@ -64,8 +64,9 @@ def add_suspects(commands: Any, node: argparse.ArgumentParser) -> None:
         "suspects",
         parents=[node],
         help="which clients ran at each fatal fault",
-        description="Compares all fatal faults in the logs and ranks users and commands by how many of them they were "
-        "there at. The log's own word on who it was is no proof: with busy neighbours it often names the wrong one.",
+        description="Compares all fatal faults in the logs and ranks users and commands by the number of faults at "
+        "which they had a client. The client that server.log names is not proof: with busy neighbours it often names "
+        "the wrong one.",
         epilog="example: mpstui suspects --since 7d",
     )
     suspects.add_argument("--json", action="store_true", help="print JSON")

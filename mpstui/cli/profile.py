@@ -95,7 +95,13 @@ SAVED: Final[Thing[SavedProfile]] = Thing(
         Field("schema", "schema", Type({"const": SCHEMA}), lambda k, v: SCHEMA),
         Field("done", "done", FLAG, lambda k, v: True),
         Field("path", "path", PATH, lambda k, v: k.path),
-        Field("notes", "notes", TEXTS, lambda k, v: k.notes, about="What a profile cannot say, or is not in it."),
+        Field(
+            "notes",
+            "notes",
+            TEXTS,
+            lambda k, v: k.notes,
+            about="What a profile cannot store, or what was left out of this one.",
+        ),
     ),
 )
 

@@ -199,7 +199,9 @@ def _listen(text: str, *, anywhere: bool) -> socket.socket:
     found = socket.getaddrinfo(host.removeprefix("[").removesuffix("]"), int(port), type=socket.SOCK_STREAM)
     family, _, _, _, where = found[0]
     if not anywhere and not _is_loopback(str(where[0])):
-        raise ValueError("others reach that address: say what browsers call it with --public-url, better behind TLS")
+        raise ValueError(
+            "other hosts can reach this address: give the URL that browsers use with --public-url URL, best with TLS"
+        )
     return socket.create_server(where[:2], family=family)
 
 

@@ -284,7 +284,7 @@ def nothing_sent(pipe_dir: Path, speaker: Speaker, other: str | None) -> str:
     where = path_text(pipe_dir)
     if speaker.uid is not None:
         return f"Nothing was sent to {where}: {other}. Check the daemon, then repeat the command."
-    message = f"Nothing was sent: whose daemon is in {where} is not known: {speaker.why}. "
+    message = f"Nothing was sent: the owner of the daemon in {where} is not known: {speaker.why}. "
     return message + (speaker.remedy or "Name it by a path that nobody else can change.")
 
 

@@ -308,7 +308,7 @@ def judge_call(stdout: bytes, stderr: bytes, exit_status: int | None) -> tuple[O
         return Outcome.OK, ""
     said = printable((stderr.strip() or stdout.strip()).partition(b"\n")[0], 300).rstrip(".")
     if exit_status is None or exit_status < 0:
-        return Outcome.UNREADABLE, "The control binary did not end as one that answers."
+        return Outcome.UNREADABLE, "The control binary was killed or did not end, so its answer is not used."
     if _PRIVILEGE.search(stderr or stdout):
         return Outcome.NOT_PERMITTED, f"{said}."
     return Outcome.REFUSED, f"{said or f'The control binary exited with status {exit_status}'}."

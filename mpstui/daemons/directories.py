@@ -41,7 +41,9 @@ def check_way(parent: Path) -> None:
     try:
         judge_way(parent, {0, os.geteuid()})
     except NotTrustedError as error:
-        raise DaemonError(f"{error}, so that no daemon is safe below it", ExitStatus.NOT_PERMITTED) from None
+        raise DaemonError(
+            f"{error}: other users could replace a daemon's directory there", ExitStatus.NOT_PERMITTED
+        ) from None
 
 
 def check_name(directory: Path) -> None:
@@ -96,8 +98,8 @@ def prepare(directory: Path, mode: int) -> tuple[str, ...]:
             os.fchmod(descriptor, stat.S_IMODE(found.st_mode) & ~_OTHERS_WRITE)
         if (left := left_by_others(descriptor)) is not None:
             raise DaemonError(
-                f"{path_text(directory / left[0])} belongs to {user_name(left[1])}, and the daemon would open what it"
-                " is, or leads to: remove it first",
+                f"{path_text(directory / left[0])} belongs to {user_name(left[1])}, and the daemon would open it, or"
+                " the target if it is a link: remove it first",
                 ExitStatus.REFUSED_BY_SAFETY_RULE,
             )
         if not made and found.st_mode & _OTHERS_WRITE:

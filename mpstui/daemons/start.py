@@ -72,7 +72,7 @@ def environment_of(spec: DaemonSpec, inherited: Mapping[str, str]) -> dict[str, 
 def _not_taken(inherited: Mapping[str, str]) -> Iterator[str]:
     """Limits of the caller's environment, which the control binary would take for the daemon's defaults."""
     if names := [name for name in (PERCENTAGE_VARIABLE, MEMORY_VARIABLE, PRIORITY_VARIABLE) if inherited.get(name)]:
-        yield f"not taken of this environment: {listed(names)}; mpstui set or a profile sets limits"
+        yield f"ignored from your environment: {listed(names)}; to set limits, use mpstui set or a profile"
 
 
 def place_of(pipe_dir: Path) -> Place:

@@ -58,12 +58,12 @@ def unit_text(kind: UnitKind, specs: Sequence[DaemonSpec], opt_in: str | None = 
                 raise PlanError(problem)
     if kind != "systemd" and any(spec.partitions for spec in specs):
         raise PlanError(
-            "the script of a job makes no partitions, and the profile has some: leave them out of it, or have a daemon "
-            "of its own for them (mpstui daemon unit systemd)"
+            "a job script cannot create partitions, but the profile has partitions: remove them from the profile, or "
+            "run a separate daemon for them (mpstui daemon unit systemd)"
         )
     if kind != "systemd" and any(spec.protocol == 3 for spec in specs):
         raise PlanError(
-            "the job script works with protocol 2 only: 3 needs a daemon of its own (mpstui daemon unit systemd)"
+            "a job script works with protocol 2 only: for 3, run a separate daemon (mpstui daemon unit systemd)"
         )
     if kind == "systemd":
         _asked_for(kind, opt_in)

@@ -157,7 +157,7 @@ def _exchanged(place: DirectoryFacts, daemon: Daemon | None, subject: str) -> It
     if daemon is None or not daemon.runs or daemon.speaker == NOBODY:
         return
     if daemon.speaker.uid is None:
-        text = f"whose daemon is there is not known: {daemon.speaker.why}; as root mpstui changes nothing there"
+        text = f"the owner of the daemon there is not known: {daemon.speaker.why}; as root mpstui changes nothing there"
         remedy = daemon.speaker.remedy or "Give it a directory that its user and root alone can change."
         yield Finding("pipe_dir", "warning", subject, text, remedy)
     elif daemon.speaker.stamp and place.mode is not None and not place.mode & 0o002:

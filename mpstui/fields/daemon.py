@@ -108,7 +108,7 @@ def _status_row(server: Server, view: View) -> str:
 
 
 def _claimed(word: str, whose: str) -> str:
-    return f"{word}: the word of {whose} alone"
+    return f"{word}: only {whose}'s daemon says so"
 
 
 def _status_facts(server: Server, view: View) -> Iterable[Fact]:

@@ -122,7 +122,7 @@ class NodeLogs:
         )
         """Why some of them could not be read."""
         self.claims: tuple[str, ...] = tuple(
-            f"{path_text(each.log_dir)}: this is {each.speaker.why}, and the word of that user alone"
+            f"{path_text(each.log_dir)}: this is {each.speaker.why}, and mpstui has not confirmed it"
             for each in self._histories
             if each.speaker.by is not None
         )

@@ -382,7 +382,7 @@ def of_file(path: Path, speed: float) -> Viewer:
         whose = user_name(tape.uid)
         text = f"This file belongs to {whose}: it shows what {whose} wrote."
         if tape.uid == ANYBODY:
-            text = "Others may write to this file: what it shows may be anybody's word."
+            text = "Other users can write to this file: anybody may have made up what it shows."
         told.insert(0, text)
     player = Player(tape, teller)
     if player.at(player.span[0]) is None:

@@ -124,7 +124,7 @@ async def test_a_strangers_directory_does_not_lead_root_to_the_daemon_that_all_u
     done = mpstui("daemon", "stop", "--yes", "--timeout", "1", *where, MPSTUI_AUDIT_LOG=str(log))
     assert (stranger.home / "p").is_symlink(), "it was not led away in time"
     assert done.returncode == 5, done
-    assert "Nothing was sent: whose daemon is in" in done.stdout + done.stderr
+    assert "Nothing was sent: the owner of the daemon in" in done.stdout + done.stderr
     last = json.loads(log.read_text().splitlines()[-1])
     assert (last["action"], last["status"], last["sent"]) == ("stop_daemon", 5, False)
     assert await goes_on(production)

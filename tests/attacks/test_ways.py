@@ -79,7 +79,7 @@ def test_a_directory_that_somebody_makes_meanwhile_is_seen(
     status = cli.main(["daemon", "start", "--pipe-dir", str(crowd / "new" / "p")])
 
     assert status == 5
-    assert "so that no daemon is safe below it" in capfd.readouterr().err
+    assert "other users could replace a daemon's directory there" in capfd.readouterr().err
     assert not (crowd / "new" / "p").exists()
 
 

@@ -247,8 +247,8 @@ def test_who_is_hit_is_named(capsys: pytest.CaptureFixture[str], monkeypatch: py
     assert not _exclusive_agreed(cast(Node, node), {Path("/p"): {"GPU-0": "DEFAULT", "GPU-1": "EXCLUSIVE_PROCESS"}})
     told = capsys.readouterr().err
     user = pwd.getpwuid(os.geteuid()).pw_name
-    assert f"hits: process {here} of {user} on GPU 0, no client of MPS" in told
-    assert f"hits: process {client} of" in told
+    assert f"affects: process {here} of {user} on GPU 0, not a client of MPS" in told
+    assert f"affects: process {client} of" in told
     assert "a client of another daemon" in told
     assert f"process {server} " not in told
     assert "GPU 1" not in told

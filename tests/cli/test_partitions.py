@@ -296,7 +296,7 @@ def test_partitions_are_saved_with_the_daemon_and_made_again(static: SimNode, mp
     assert (failed.status, failed.err.count("taken back: partition of 2 chunks")) == (1, 2), failed
     assert sorted((p["device_uuid"], p["chunks"]) for p in listed(mpstui, static)["partitions"]) == there
     refused = mpstui("daemon", "unit", "slurm", "--profile", "day", **config)
-    assert (refused.status, "makes no partitions" in refused.err) == (2, True), refused
+    assert (refused.status, "cannot create partitions" in refused.err) == (2, True), refused
 
     # The unit's own lines on this daemon: one more of each, and its name left for services.
     stands_in = {"MPSTUI_CONTROL_BINARY": control_binary()[-1], "MPSTUI_SIM_DRIVER": "590"}  # for this machine's own

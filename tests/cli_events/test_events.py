@@ -100,7 +100,7 @@ def test_since_kind_and_client(capsys, logs):
 @pytest.mark.skipif(os.geteuid() != 0, reason="root alone gives a file to another user")
 @pytest.mark.parametrize("command", ["events", "suspects"])
 def test_of_logs_that_another_user_has_written_it_is_said_whose_word_they_are(capsys, logs, command):
-    told = f"mpstui: {logs}: this is what UID 64101 has written, and the word of that user alone"
+    told = f"mpstui: {logs}: this is what UID 64101 has written, and mpstui has not confirmed it"
     assert main([command, "--log-dir", str(logs)]) == 0
     assert told not in capsys.readouterr().err
     for log in logs.glob("*.log"):

@@ -130,7 +130,7 @@ def test_stop_asks_and_names_who_is_hit(mpstui: Run, started: Path) -> None:
         assert client.wait_settled() == "connected"
         status, _, err = mpstui("daemon", "stop", "--pipe-dir", started)
         assert status == 6
-        assert f"hits: {client.pid} " in err
+        assert f"affects: {client.pid} " in err
         assert "waits until 1 client has ended" in err
         assert mpstui("--read-only", "daemon", "stop", "--pipe-dir", started, "--yes")[0] == 6
         status, out, _ = mpstui("daemon", "stop", "--pipe-dir", started, "--yes", "--timeout", 0, "--json")
@@ -161,7 +161,7 @@ def test_a_client_that_comes_while_the_question_stands_is_named_before_it_is_hit
         status, _, err = mpstui("daemon", "stop", "--pipe-dir", started, "--force")
         assert (status, came[0].wait_settled()) == (6, "connected")
         assert f"clients have come since:\nStop the daemon in {started}" in err
-        assert f"hits: {came[0].pid} " in err
+        assert f"affects: {came[0].pid} " in err
     finally:
         for client in came:
             client.close()

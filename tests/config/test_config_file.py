@@ -60,7 +60,7 @@ def test_a_misspelt_wish_to_be_read_only_is_one(file, name):
     file.write_text(f"{name} = true")
     config, (message,) = load_config(file)
     assert config.read_only
-    assert f"“{name}” is not known, and taken for read_only" in message
+    assert f"“{name}” is not a known key; mpstui reads it as read_only, at its strictest, until" in message
 
 
 @pytest.mark.parametrize(

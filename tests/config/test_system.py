@@ -139,7 +139,7 @@ def test_a_link_that_leads_nowhere_is_no_missing_file(tmp_path: Path, user: Path
     config, (message,) = load_config(user, system)
     assert config.read_only
     assert not may_see_commands(config.policy)
-    assert message == f"{system}: is not there, and {link} is a link that leads to it; read-only until it is corrected"
+    assert message == f"{system}: is missing where the link {link} leads; read-only until it is corrected"
 
 
 @pytest.mark.usefixtures("nobody")
@@ -236,7 +236,7 @@ def test_a_user_namespace_does_not_take_a_policy_back(public: Path, within: tupl
     assert values["policy.read_only"] == (True, str(system))
     assert values["policy.sees_commands"] == (False, str(system))
     assert "user namespace" in told.stderr
-    assert "nobody" not in told.stderr.replace("shown as nobody", "")
+    assert "nobody" not in told.stderr.replace("seems to belong to nobody", "")
 
 
 @as_root

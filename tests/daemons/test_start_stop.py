@@ -171,8 +171,8 @@ async def test_what_of_the_environment_a_daemon_does_not_get_is_said(
     monkeypatch.setenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "30")
     started = await start(spec_in(place), BINARY, audit)
     assert [line for line in started.details if "environment" in line] == [
-        "not taken of this environment: CUDA_MPS_ACTIVE_THREAD_PERCENTAGE, CUDA_MPS_CLIENT_PRIORITY; "
-        "mpstui set or a profile sets limits"
+        "ignored from your environment: CUDA_MPS_ACTIVE_THREAD_PERCENTAGE, CUDA_MPS_CLIENT_PRIORITY; "
+        "to set limits, use mpstui set or a profile"
     ]
 
 

@@ -270,7 +270,7 @@ def test_what_a_unit_cannot_make_is_said(programs: Path) -> None:
     with pytest.raises(PlanError, match="by its whole UUID, and not as '1'"):
         unit_text("systemd", (replace(STATIC, partitions=(("1", 7),)),))
     for kind in ("slurm", "pbs", "pbs-hook"):
-        for spec, why in ((STATIC, "makes no partitions"), (V3, "works with protocol 2 only")):
+        for spec, why in ((STATIC, "cannot create partitions"), (V3, "works with protocol 2 only")):
             with pytest.raises(PlanError, match=why):
                 unit_text(kind, (spec,))
     # Of protocol 3 the servers go, and systemd's SIGTERM does the rest: no quit, no -q.

@@ -174,7 +174,9 @@ def test_who_else_can_lead_commands_elsewhere_is_named():
     led = Speaker(None, "/tmp/p is a link of somebody else's")
     (found,) = setup.pipe_directory(facts(daemon(speaker=led)))
     assert found.verdict == "warning"
-    assert found.evidence.startswith("whose daemon is there is not known: /tmp/p is a link of somebody else's; as root")
+    assert found.evidence.startswith(
+        "the owner of the daemon there is not known: /tmp/p is a link of somebody else's; as root"
+    )
     (found,) = setup.pipe_directory(facts(daemon(speaker=Speaker(0, "root's daemon"))))
     assert found.verdict == "ok"
 

@@ -257,7 +257,7 @@ def test_before_the_devices_are_read_they_have_the_numbers_that_they_have_then(m
 def test_of_another_users_recording_it_is_said_whose_word_it_is(tmp_path: Path) -> None:
     recording = Path(__file__).parents[2] / "docs" / "recordings" / "fault.mps"
     theirs = Path(shutil.copy(recording, tmp_path / "theirs.mps"))
-    anybody = "Others may write to this file: what it shows may be anybody's word."
+    anybody = "Other users can write to this file: anybody may have made up what it shows."
     his = "This file belongs to UID 64101: it shows what UID 64101 wrote."
     for uid, mode, said in ((64101, 0o644, his), (0, 0o644, None), (0, 0o646, anybody), (0, 0o664, anybody)):
         os.chown(theirs, uid, 64103)

@@ -194,7 +194,7 @@ def test_a_fault_by_the_word_of_another_users_daemon_is_his_claim_in_each_list_a
         assert field.detail is not None
         assert field.column.cell(item, view, 20) == (("? FAULT", "dim"),)
         facts = [(fact.text, fact.style) for fact in field.detail.facts(item, view)]
-        assert facts == [("FAULT: the word of mallory alone", "dim")]
+        assert facts == [("FAULT: only mallory's daemon says so", "dim")]
     assert SERVER["status"].text(failed, view) == "? FAULT"
     panel = ServersPanel()
     panel.show(view.snapshot, his, with_limits=False)

@@ -169,7 +169,7 @@ def test_each_field_is_one_word_as_the_node_has_it() -> None:
     ("run", "changes", "target", "why"),
     [
         (["{client.pid}"], {}, CommandTarget(PIPE), "put the cursor on a client"),
-        (["{client.pid}"], {}, ON_CLIENT._replace(many=3), "it runs for one client, and 3 are chosen"),
+        (["{client.pid}"], {}, ON_CLIENT._replace(many=3), "this command runs for one client only; 3 are chosen"),
         (["{client.pid}"], {}, CommandTarget(PIPE, client=ProcessKey(4011, 5)), "client 4011 is gone"),
         (["{client.user}"], {"user": None}, ON_CLIENT, "{client.user} is not known here"),
         (["{client.user}"], {"user": "—"}, ON_CLIENT, "is not known here"),
@@ -217,7 +217,9 @@ def test_a_daemon_s_word_is_enough_for_its_own_user_s_processes_alone() -> None:
     snapshot = node((client(4011, uid=0, user="root"),))
     (daemon,) = snapshot.daemons
     claimed = dataclasses.replace(snapshot, daemons=(dataclasses.replace(daemon, speaker=Speaker(1000, "alice's")),))
-    with pytest.raises(RefusedError, match="belongs to root, and what the daemon says is no proof"):
+    with pytest.raises(
+        RefusedError, match="belongs to root, and only this daemon says that it is a client, which is not proof"
+    ):
         words("{client.pid}", snapshot=claimed)
     assert words("{client.user}", snapshot=claimed) == ("root",), "no PID, no harm to that process"
     assert words("{client.pid}", snapshot=claimed, safe=True) == ("4011",)
@@ -494,9 +496,7 @@ async def test_read_only_leaves_what_is_marked_safe() -> None:
     async with app.run_test(size=(100, 40)) as pilot:
         await until(pilot, lambda: app.snapshot is not None)
         await pilot.press("f9")
-        await until(
-            pilot, lambda: any("only commands that are marked safe run" in n.message for n in app._notifications)
-        )
+        await until(pilot, lambda: any("only commands with safe = true run" in n.message for n in app._notifications))
         assert app.screen is app.overview
         await pilot.press("f10")
         await until(pilot, lambda: "ended with exit status 0" in text_of(app))

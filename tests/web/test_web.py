@@ -228,7 +228,7 @@ def test_addresses(tmp_path: Path) -> None:
     for wrong in ("", "x", "127.0.0.1", ":80", "127.0.0.1:99999999", "127.0.0.1:x"):
         with pytest.raises(ValueError, match="HOST:PORT"):
             _listen(wrong, anywhere=True)
-    with pytest.raises(ValueError, match="others reach that address"):
+    with pytest.raises(ValueError, match="other hosts can reach this address"):
         _listen("0.0.0.0:0", anywhere=False)
     for good in ("https://gw.example", "http://node7:8037", "https://gw.example/mps"):
         assert _is_url(good)
