@@ -257,7 +257,7 @@ class Metrics(Collector):
             daemons = _exported(shown.daemons)
             self._walk(found, shown, daemons)
             self._count(found, shown, daemons)
-            text = "When the daemon last answered: its state is of then. It is asked where something changes."
+            text = "When the daemon last answered; its state is from that time. It is asked only after a change."
             for daemon in daemons:
                 if daemon.pid is not None and (answered := self._answers.get(daemon.pipe_dir)) is not None:
                     place = path_text(daemon.pipe_dir)

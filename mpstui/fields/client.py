@@ -327,7 +327,7 @@ def _terminate_facts(client: Client, view: View) -> Iterable[Fact]:
 
 def _here_facts(client: Client, view: View) -> Iterable[Fact]:
     if client.pid_here is not None:
-        yield Fact("PID here", f"{client.pid_here}, by the kernel's word; the daemon calls it {client.pid}")
+        yield Fact("PID here", f"{client.pid_here}, as /proc has it; the daemon calls it {client.pid}")
 
 
 def _in(kind: Kind) -> Callable[[Client, View], str | None]:
@@ -472,8 +472,8 @@ CLIENT: Final[Thing[Client]] = Thing(
         ),
         Field(
             "pid_here", "PID here", INTEGER, lambda c, v: c.pid_here, null=True,
-            about="Its PID here, where the daemon's number for it is no process here. The kernel joins it with that "
-            "number and namespace; nothing is signalled for it.",
+            about="Its PID in this PID namespace, if the daemon has another number for it. /proc has both numbers; "
+            "mpstui sends no signal to this PID.",
             detail=Detail("process", 25, facts=_here_facts),
         ),
         Field(
@@ -634,8 +634,8 @@ CLIENT: Final[Thing[Client]] = Thing(
         ),
         Field(
             "old_limits", "old limits", TEXTS, lambda c, v: sorted({old.name for old in c.old_limits}),
-            about="The names of those that it keeps: active_thread_percentage, pinned_mem_limits. Memory counts on the "
-            "devices that it is on.",
+            about="The outdated limits that it keeps: active_thread_percentage, pinned_mem_limits. A memory limit "
+            "counts only for devices that the client is on.",
         ),
         Field(
             "server_pid", "server", INTEGER, lambda c, v: c.server_pid, null=True,
@@ -657,7 +657,9 @@ CLIENT: Final[Thing[Client]] = Thing(
                 total=Total(_added(lambda c: c.cpu_percent), lambda g, value, cells: LOAD.text(value)),
             ),
             detail=Detail("process", 70), word="cpu",
-            metric=Metric("client_cpu_ratio", "CPU use of clients; 1 is one core. Who launches kernels uses some."),
+            metric=Metric(
+                "client_cpu_ratio", "CPU use of clients; 1 is one core. A client that launches kernels uses some CPU."
+            ),
         ),
         Field(
             "terminate_requested", "terminate requested", FLAG, lambda c, v: c.terminate_requested,
@@ -865,9 +867,9 @@ GROUP: Final[Thing[Group]] = Thing(
     (
         Field(
             "name", "name", TEXT, lambda g, v: g.name, null=True,
-            about="Of the job, pod, unit, container or user, the PID of the server, the indices of the GPUs, 0,1. "
-            "null: of clients that belong to none. With “claims” before it, it is a name that its user or a container "
-            "may have made up: never the same group as the real one.",
+            about="Name of the group: the job, pod, unit, container or user; the PID of the server; or the indices of "
+            "the GPUs, 0,1. null: clients that belong to none. “claims NAME”: the user or a container may have made up "
+            "this name; it is a separate group from NAME.",
             row=Text(10, "GROUP", lambda g, v: UNKNOWN if g.name is None else g.words),
         ),
         Field(

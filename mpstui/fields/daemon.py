@@ -517,7 +517,7 @@ CHUNKS: Final[Thing[Chunks]] = Thing(
         Field(
             "sms_free", "SMs in no partition", INTEGER, lambda c, v: c.free_sms, null=True,
             row=Text(40, "SMS IN NO PARTITION"),
-            about="The free SMs of lspart: those that are in no chunk are among them, and can be given to nobody.",
+            about="Free SMs as lspart prints them, also those that belong to no chunk, which no partition can use.",
         ),
         Field("sms_used", "used SMs", INTEGER, lambda c, v: c.used_sms, null=True, row=Text(50, "USED")),
         Field(
@@ -781,8 +781,9 @@ DAEMON: Final[Thing[Daemon]] = Thing(
             metric=_DAEMON_INFO,
         ),
         Field(
-            "speaks_for", "speaks for", TEXT, lambda d, v: speaks_for(d), null=True,
-            about="Whose processes may be ended on this daemon's word: a user, or everybody; null: nobody's.",
+            "speaks_for", "trusted for", TEXT, lambda d, v: speaks_for(d), null=True,
+            about="The users whose processes mpstui may end when this daemon names them as clients: one user, or all; "
+            "null: none.",
         ),
         Field(
             "claimant", "word of", TEXT, lambda d, v: _claimant(d), null=True,

@@ -110,7 +110,7 @@ def test_a_node_is_scraped_and_left_alone(node: SimNode, exporter: Exporter) -> 
             break
     assert after["mps_daemon_state:ok"] == 1
     assert 0 < after["mps_daemon_last_answer_timestamp_seconds"] < later, (
-        "it is asked nothing, and its state is of then"
+        "it is asked nothing, and its state is from that time"
     )
     assert after["mps_nvml_up"] == 1
     started.child.send_signal(signal.SIGTERM)
