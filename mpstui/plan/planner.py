@@ -142,8 +142,8 @@ def _with_memory(target: PlanTarget, share: Share, name: str, limit: int | None,
     if limit is not None and limit <= needed:
         what = f"{contexts} contexts" if contexts > 1 else "a context"
         warnings += (
-            f"a limit of {format_size(limit)} is less than {what} on {share.sm_count} SMs takes,"
-            f" about {format_size(needed)}: the client could not start",
+            f"the limit of {format_size(limit)} is too small: {what} on {share.sm_count} SMs"
+            f" {'take' if contexts > 1 else 'takes'} about {format_size(needed)}, so the client could not start",
         )
     elif limit is not None and limit < 2 * needed:
         warnings += (f"the context itself takes about {format_size(needed)} of the {format_size(limit)} limit",)

@@ -144,7 +144,7 @@ def unsaid(daemon: Daemon, made: DaemonProfile) -> tuple[str, ...]:
             f"the {what} list is not in it, since it could not be read: {why}" for what, why in node.not_read.items()
         ]
         found += [
-            f"the memory limit of {space.server}/{space.name} is {space.pinned_mem_limit}, which a profile cannot say"
+            f"the memory limit of {space.server}/{space.name} is {space.pinned_mem_limit}; a profile cannot store this"
             for space in node.namespaces
             if space.pinned_mem_limit is not None and _whole(space.memory) is None
         ]
@@ -153,7 +153,7 @@ def unsaid(daemon: Daemon, made: DaemonProfile) -> tuple[str, ...]:
         return (f"which partitions it has is not known: {daemon.partitions_detail or 'they were not read'}",)
     odd = table.not_understood if table is not None else ()
     return (
-        *(f"{d.what} is {d.found}, which a profile cannot say" for d in drift(daemon, made)),
+        *(f"{d.what} is {d.found}; a profile cannot store this" for d in drift(daemon, made)),
         *(f"not understood, and not in it: {line}" for line in odd),
     )
 
@@ -231,10 +231,8 @@ def _of_v3(daemon: Daemon, wanted: DaemonProfile) -> Iterator[Difference]:
             what = f"server {server.name}"
             yield _to_make(daemon, what, "there", "not there", "v3_server_create", server.name, **given)
         elif server.uid is not None and there.uid not in {None, server.uid}:
-            text = (
-                f"server {server.name} is of {owner(None, there.uid)}, and the profile's of {owner(None, server.uid)}"
-            )
-            raise PlanError(f"{text}: delete it first")
+            text = f"server {server.name} belongs to {owner(None, there.uid)}, but the profile says"
+            raise PlanError(f"{text} {owner(None, server.uid)}: delete the server first")
         yield from _of_namespaces(daemon, node, server)
         yield from _of_v3_partitions(daemon, node, server)
     for name in wanted.features:

@@ -169,9 +169,11 @@ class Proposal:
         """What has to be known of it, a sentence each."""
         found = ["Launches are not SM time: a tenant with few long kernels gets less here than it needs."]
         if self.device is None and self.tenants:
-            found.append("On which GPU a client was is not told: all are taken to be on the one that is divided.")
+            found.append(
+                "The samples do not say which GPU a client used: mpstui assumes that all used the GPU to divide."
+            )
         if self.elsewhere:
-            found.append(f"{plural(self.elsewhere, 'client')} on other GPUs, or on one that is not told, left out.")
+            found.append(f"{plural(self.elsewhere, 'client')} on other GPUs, or on one that is not known, left out.")
         if self.several:
             found.append(f"{plural(self.several, 'client')} worked on several GPUs: launches are those on all of them.")
         if never := [tenant.what for tenant in self.tenants if not tenant.looks]:

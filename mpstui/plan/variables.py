@@ -132,14 +132,14 @@ def _troubles(
     elif name == MEMORY_VARIABLE:
         yield from _memory_troubles(value, environment.get(DEVICES_VARIABLE), daemon.ordinals)
     elif name == PER_CONTEXT_VARIABLE and value.strip() != "1":
-        yield "it switches nothing on that is known", "1 switches it on."
+        yield "this value has no known effect", "1 switches it on."
     elif name == PARTITION_VARIABLE and daemon.static_partitioning is False and daemon.protocol == "legacy":
         text = "it names a partition, and the daemon was not started with static partitions"
         yield text, "Start the daemon with them: mpstui daemon start --static."
     elif name == CONNECTIONS_VARIABLE:
         queues = int(value) if value.isdecimal() and len(value) < 4 else None
         if queues is None or not 1 <= queues <= _MOST_QUEUES:
-            yield "it sets nothing that is known", f"A whole number from 1 to {_MOST_QUEUES} is needed."
+            yield "this value has no known effect", f"A whole number from 1 to {_MOST_QUEUES} is needed."
         elif queues > _QUEUES:
             text = "all clients of a server share one pool of queues, so that fewer clients may fit"
             yield text, f"Leave it unset, or set it to {_QUEUES}, where more clients are wanted."
@@ -149,11 +149,13 @@ def _memory_troubles(value: str, visible: str | None, ordinals: Mapping[str, str
     """A limit that sets nothing (fact 43)."""
     entries = [part for part in value.split(",") if part.strip()]
     if not entries or any("=" not in part for part in entries):
-        yield "it sets no limit at all", "Each entry needs a device and a size: 0=2G,1=512M."
+        yield "it sets no limit", "Each entry needs a device and a size: 0=2G,1=512M."
         return
     limits = own_memory(value, own_numbers(ordinals, visible), ordinals)
     if limits == {}:
-        text = "it sets no limit at all: an entry is for no device that it sees, which drops the others, or has no size"
+        text = (
+            "it sets no limit: an entry has no size, or names a device that the client does not see: then none counts"
+        )
         yield text, "Name only devices that it sees, by its own numbers: 0=2G."
     elif small := [size for size in (limits or {}).values() if size < CONTEXT_BYTES]:
         text = f"{format_size(min(small))} is hardly more than a CUDA context takes, or less: it may not start"

@@ -156,7 +156,7 @@ def test_activity_of_several_devices_is_for_one_at_a_time(mpstui: Run, tmp_path:
     # Looks of before, which do not say where a client was: not on a node that has several.
     status, out, err = mpstui(*plan, activity(tmp_path), "--demo")
     assert (status, out, "do not say on which GPU each client was" in err) == (2, "", True)
-    assert "On which GPU a client was is not told" in mpstui(*plan, tmp_path / "hour.ndjson", *SIZE)[1]
+    assert "The samples do not say which GPU a client used" in mpstui(*plan, tmp_path / "hour.ndjson", *SIZE)[1]
     # Nobody is on no GPU: what is missing are clients, whatever the node has, and however short it was.
     whole = tmp_path / "hour.ndjson"
     status, out, err = mpstui(*plan, whole, *SIZE, "--pipe-dir", "/run/none")

@@ -195,7 +195,7 @@ def test_clients_of_several_devices_are_not_mixed() -> None:
     assert (found.device, found.elsewhere, found.several) == ("GPU-a", 2, 1)
     assert [share.memory is None for share in found.shares] == [False, True]
     said = " ".join(found.notes)
-    assert "2 clients on other GPUs, or on one that is not told, left out." in said
+    assert "2 clients on other GPUs, or on one that is not known, left out." in said
     assert "1 client worked on several GPUs: launches are those on all of them" in said
     with pytest.raises(PlanError, match="no client was on GPU GPU-c in the samples, but on GPU-a, GPU-b"):
         propose(seen, device="GPU-c")
@@ -203,7 +203,7 @@ def test_clients_of_several_devices_are_not_mixed() -> None:
     assert [propose(told, device=uuid).tenants[0].largest for uuid in ("GPU-a", "GPU-b")] == [GIB, 3 * GIB]
     alone = propose(looks(*[[process(1, 300, **on_a)]] * 5))
     assert (alone.device, alone.elsewhere, alone.several) == ("GPU-a", 0, 0)
-    assert "is not told" not in " ".join(alone.notes)
+    assert "do not say which GPU" not in " ".join(alone.notes)
     old = propose(looks(*[[process(1, 300)]] * 5), device="GPU-a")
     assert old.device is None
-    assert "On which GPU a client was is not told" in " ".join(old.notes)
+    assert "The samples do not say which GPU a client used" in " ".join(old.notes)
