@@ -474,16 +474,17 @@ async def priority(lab: Lab) -> ExperimentResult:
     verdict = "No difference seen between the two priorities: the 95 % intervals of their p50 overlap."
     if apart(first, second):
         low, high = statistics.fmean(first), statistics.fmean(second)
-        who = "The one below normal waits" if high > low else "The one of normal priority waits"
-        verdict = f"{who}: p50 is {max(low, high):,.2f} ms beside {min(low, high):,.2f} ms."
+        who = f"The client {'below normal' if high > low else 'of normal'} priority waits longer"
+        verdict = f"{who}: its p50 is {max(low, high):,.2f} ms, the other's {min(low, high):,.2f} ms."
     plain, urgent = second, middles[URGENT, 1]
     if apart(plain, urgent):
-        verdict += f" With a stream of priority {STREAM_PRIORITY} its p50 is {statistics.fmean(urgent):,.2f} ms"
+        verdict += f" With a stream of priority {STREAM_PRIORITY} the p50 of the client below normal is"
+        verdict += f" {statistics.fmean(urgent):,.2f} ms"
         verdict += f" instead of {statistics.fmean(plain):,.2f} ms."
     else:
-        verdict += f" No difference seen where its stream has priority {STREAM_PRIORITY}."
+        verdict += f" No difference seen where the stream of the client below normal has priority {STREAM_PRIORITY}."
     notes = (
-        "By the vendor's guide a client's priority counts before its streams', which are told apart within one client.",
+        "NVIDIA's guide: the client's priority comes first. A stream's priority only orders streams of one client.",
         "A priority says whose blocks are placed first where both wait for the same SMs; it reserves nothing.",
         "Where the SMs are divided (thread percentages), or a kernel is already running, it changes little.",
     )
@@ -650,8 +651,8 @@ async def interference(lab: Lab, kernels: Sequence[KernelName] = NEIGHBOURS) -> 
     worst = min(beside, key=lambda pair: beside[pair].median)
     best = max(beside, key=lambda pair: beside[pair].median)
     verdict = (
-        f"The worst neighbour: {worst[0]} beside {worst[1]} keeps {beside[worst].median:.0%} of what it does alone; "
-        f"the best: {best[0]} beside {best[1]} keeps {beside[best].median:.0%}."
+        f"Worst pair: beside {worst[1]}, {worst[0]} keeps {beside[worst].median:.0%} of its throughput alone. "
+        f"Best pair: beside {best[1]}, {best[0]} keeps {beside[best].median:.0%}."
     )
     if not apart(kept[worst], kept[best]):
         verdict = "No difference seen between neighbours: the 95 % intervals of the windows overlap."

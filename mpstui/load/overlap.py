@@ -81,10 +81,10 @@ def streams_verdict(taken: Mapping[str, Taken], most: int) -> str:
         for name in DEFAULT_STREAM_NAMES
     )
     return (
-        f"{most} streams of one process beside one stream: {_against(taken, ONE, f'{most} streams')}. "
-        f"{most} processes with MPS beside as many without it: {_against(taken, off, on)}. "
-        f"The streams by CUDA_DEVICE_MAX_CONNECTIONS: {queues}. "
-        f"With launches in the default stream between them: {between}."
+        f"{most} streams of one process compared with one stream: {_against(taken, ONE, f'{most} streams')}. "
+        f"{most} processes with MPS compared with as many without it: {_against(taken, off, on)}. "
+        f"{most} streams, by CUDA_DEVICE_MAX_CONNECTIONS: {queues}. "
+        f"{most} streams with launches in the default stream between them: {between}."
     )
 
 
@@ -119,12 +119,13 @@ async def copies(lab: Lab, clients: Sequence[int] = GROUPS["copies"]) -> Experim
 def copies_verdict(taken: Mapping[str, Taken], count: int) -> str:
     """What overlapping brings to one process, and MPS to several; each as sure as it is."""
     said = [
-        f"One process, overlapped beside in turn: {_against(taken, IN_TURN, OVERLAPPED)}.",
-        f"Step by step over all streams beside one stream after the other: {_against(taken, OVERLAPPED, BY_STEP)}.",
+        f"One process, overlapped, compared with in turn: {_against(taken, IN_TURN, OVERLAPPED)}.",
+        "Step by step over all streams compared with one stream after the other: "
+        f"{_against(taken, OVERLAPPED, BY_STEP)}.",
     ]
     for name in ("in turn", "overlapped") if count else ():
         off, on = (_several(count, name, mps) for mps in (False, True))
-        said.append(f"{count} processes, {name}, with MPS beside without it: {_against(taken, off, on)}.")
+        said.append(f"{count} processes, {name}, with MPS compared with no MPS: {_against(taken, off, on)}.")
     return " ".join(said)
 
 

@@ -36,7 +36,7 @@ neighbours down is a kernel that is still running (fact 17)."""
 WAYS: Final = tuple(_KERNEL)
 NOTES: Final = (
     "Neighbours are lost when a process ends in the middle of a kernel, whatever ends it.",
-    "A kill -9 between kernels does not hit them, but nobody outside sees when that is: terminate_client first.",
+    "A kill -9 between kernels does not harm them, but nobody can see when no kernel runs: use terminate_client first.",
 )
 NEIGHBOURS: Final = 2
 WATCH_SECONDS: Final = 3.0
@@ -80,13 +80,14 @@ async def stop(
         )
     harmful = [way for way in WAYS if way not in harmless]
     verdict = (
-        f"The neighbours ran on after: {'; '.join(harmless) or 'none'}. Not after: {'; '.join(harmful) or 'none'}."
+        f"The neighbours ran on after: {'; '.join(harmless) or 'none'}. They were lost after: "
+        f"{'; '.join(harmful) or 'none'}."
     )
     refused = [way for way in WAYS if any(e["new_client"] != GETS_IN for e in data if e["way"] == way)]
     verdict += (
-        f" A new client does not get in after: {'; '.join(refused)}."
+        f" A new client was not let in after: {'; '.join(refused)}."
         if refused
-        else " A new client gets in after each."
+        else " A new client could connect after each."
     )
     columns = ("ended by", "the client", "after", "neighbours", "their error", "server", "a new client")
     title = f"Ending one of {plural(NEIGHBOURS + 1, 'client')} on a device"

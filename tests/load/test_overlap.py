@@ -66,10 +66,10 @@ async def test_streams_processes_queues_and_the_default_stream_each_have_their_r
     bench = Bench(monkeypatch, hyper_q)
     outcome = await streams(bench.lab)
     assert outcome.verdict == (
-        "32 streams of one process beside one stream: ×8.00. 32 processes with MPS beside as many without it: ×32.00. "
-        "The streams by CUDA_DEVICE_MAX_CONNECTIONS: no difference seen with 1, ×8.00 with 8, ×32.00 with 32. "
-        "With launches in the default stream between them: no difference seen in the legacy one, ×8.00 in the "
-        "per-thread one."
+        "32 streams of one process compared with one stream: ×8.00. 32 processes with MPS compared with as many "
+        "without it: ×32.00. 32 streams, by CUDA_DEVICE_MAX_CONNECTIONS: no difference seen with 1, ×8.00 with 8, "
+        "×32.00 with 32. 32 streams with launches in the default stream between them: no difference seen in the "
+        "legacy one, ×8.00 in the per-thread one."
     )
     rows = {row[0]: row[1:] for row in outcome.rows}
     assert rows["1 stream"] == ("100.0 (99.9–100.1)", "×1.00")
@@ -84,7 +84,7 @@ async def test_streams_processes_queues_and_the_default_stream_each_have_their_r
 async def test_what_a_device_has_no_room_for_leaves_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(monkeypatch, lambda spec: None if spec.clients == 4 and not spec.mps else hyper_q(spec))
     outcome = await streams(bench.lab, (1, 4))
-    assert "with MPS beside as many without it: not measured." in outcome.verdict
+    assert "with MPS compared with as many without it: not measured." in outcome.verdict
     assert ("4 processes, MPS off", "—", "—") in outcome.rows
     assert outcome.notes[-1] == "4 processes, MPS off could not be measured: CUDA error 2: out of device memory"
     gone = next(entry for entry in outcome.data if entry["error"])
@@ -103,16 +103,16 @@ async def test_copies_in_turn_and_overlapped_by_one_process_and_by_several(monke
 
     outcome = await copies(Bench(monkeypatch, rate).lab)
     assert outcome.verdict == (
-        "One process, overlapped beside in turn: ×2.00. Step by step over all streams beside one stream after the "
-        "other: no difference seen. 4 processes, in turn, with MPS beside without it: ×1.50. "
-        "4 processes, overlapped, with MPS beside without it: ×1.50."
+        "One process, overlapped, compared with in turn: ×2.00. Step by step over all streams compared with one "
+        "stream after the other: no difference seen. 4 processes, in turn, with MPS compared with no MPS: ×1.50. "
+        "4 processes, overlapped, with MPS compared with no MPS: ×1.50."
     )
     rows = {row[0]: row[1:] for row in outcome.rows}
     assert rows["1 process, in turn"] == ("10.0", "2.0", "×1.00")
     assert rows["4 processes, overlapped, MPS on"] == ("30.0", "8.0", "×3.00")
     assert len(outcome.notes) == 2
     alone = await copies(Bench(monkeypatch, rate).lab, (1,))
-    assert alone.verdict.startswith("One process, overlapped beside in turn: ×2.00. Step by step")
+    assert alone.verdict.startswith("One process, overlapped, compared with in turn: ×2.00. Step by step")
     assert [entry["by_step"] for entry in alone.data] == [False, False, True]
 
 
@@ -167,7 +167,9 @@ async def test_copies_run_on_the_simulated_node(
     words = ("copies", "--clients", "1", "--repeats", "1", "--seconds", "0.3", "--json")
     assert await run(experiment, sources, node, *words) == 0
     result = json.loads(capsys.readouterr().out)
-    assert result["verdict"].startswith("SIMULATED: One process, overlapped beside in turn: no difference seen.")
+    assert result["verdict"].startswith(
+        "SIMULATED: One process, overlapped, compared with in turn: no difference seen."
+    )
     in_turn, overlapped, by_step = (entry["median"] for entry in result["data"])
     assert min(overlapped, by_step) > 1.5 * in_turn
     assert [use["situation"] for use in result["utilisation"]] == [overlap.IN_TURN, overlap.OVERLAPPED, overlap.BY_STEP]

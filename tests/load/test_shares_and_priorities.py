@@ -81,8 +81,8 @@ async def test_who_waits_is_said_where_the_repeats_are_apart_alone(monkeypatch: 
     assert [[spec.priority for spec in specs] for specs in asked[:3]] == [[0, 0], [0, 1], [0, 1]]
     assert [[spec.stream_priority for spec in specs] for specs in asked[:3]] == [[None] * 2, [None] * 2, [None, -3]]
     assert outcome.verdict == (
-        "The one below normal waits: p50 is 5.00 ms beside 1.00 ms. "
-        "No difference seen where its stream has priority -3."
+        "The client below normal priority waits longer: its p50 is 5.00 ms, the other's 1.00 ms. "
+        "No difference seen where the stream of the client below normal has priority -3."
     )
     assert [row[:2] for row in outcome.rows] == [
         ("both normal", "1: normal"),
@@ -93,7 +93,7 @@ async def test_who_waits_is_said_where_the_repeats_are_apart_alone(monkeypatch: 
         ("one below normal, its stream -3", "2: below normal"),
     ]
     stand_in(monkeypatch, measured(-0.0005))
-    assert "of normal priority waits" in (await priority(lab([]))).verdict
+    assert "The client of normal priority waits longer" in (await priority(lab([]))).verdict
     stand_in(monkeypatch, measured(0.0))
     assert (await priority(lab([]))).verdict.startswith("No difference seen")
     stand_in(
@@ -103,7 +103,8 @@ async def test_who_waits_is_said_where_the_repeats_are_apart_alone(monkeypatch: 
             for spec in specs
         ],
     )
-    assert "With a stream of priority -3 its p50 is 1.00 ms instead of 5.00 ms." in (await priority(lab([]))).verdict
+    said = "With a stream of priority -3 the p50 of the client below normal is 1.00 ms instead of 5.00 ms."
+    assert said in (await priority(lab([]))).verdict
 
 
 def test_a_knee_is_said_to_be_sure_where_the_next_smaller_share_is_surely_slower_alone() -> None:
