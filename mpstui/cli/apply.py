@@ -101,7 +101,7 @@ APPLIED: Final[Thing[Applied]] = Thing(
         Field("not_tried", "not tried", TEXTS, lambda a, v: map(path_text, a.not_tried), only=_carried_out),
         Field(
             "went_back", "went back", TEXTS, lambda a, v: a.went_back, only=_carried_out,
-            about="What was taken back, one line each.",
+            about="What was undone, one line each.",
         ),
     ),
 )  # fmt: skip

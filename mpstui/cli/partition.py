@@ -210,7 +210,7 @@ def _taken_back(
     for share in done:
         name = share.partition or ""
         if options.go_back and node.do(Request(RemovePartition.id, daemon.pipe_dir, name)).done:
-            complain(f"{share.name}: partition {name} is taken back", ExitStatus.DONE)
+            complain(f"{share.name}: partition {name} is removed again", ExitStatus.DONE)
             continue
         left.append(share)
         again = f"mpstui partition rm {shlex.quote(name)} --pipe-dir {shlex.quote(path_text(daemon.pipe_dir))}"

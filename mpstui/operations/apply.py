@@ -160,7 +160,7 @@ class WayBack:
     def lines(self) -> tuple[str, ...]:
         """One line for each step."""
         return (
-            *(f"taken back: {_says(s)}" for s in self.undone),
+            *(f"undone: {_says(s)}" for s in self.undone),
             *(f"still in force: {_says(step)}: {why}" for step, why in self.stays),
         )
 
@@ -294,7 +294,7 @@ class GoBack(_Several):
             raise AssertionError("checked by the preview")
         way = await go_back(runner, snapshot, request.subject, progress)
         failed = bool(way.stays)
-        message = "not all of it could be taken back" if failed else "it is as it was before"
+        message = "not all of it could be undone" if failed else "it is as it was before"
         status = ExitStatus.REFUSED_BY_DAEMON if failed else ExitStatus.DONE
         return Result(request, status, message, way.lines(), outcome=way)
 

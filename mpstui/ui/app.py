@@ -412,7 +412,7 @@ class MpsTuiApp(ScreenProgram):
         now = self.snapshot.daemon(back.pipe_dir) if self.snapshot is not None else None
         meant = Meant(back.pipe_dir, then.speaker)
         if now is None or not now.runs or now.key != then.key or meant.why_not(now.speaker) is not None:
-            return "the daemon that was changed is not there any more, nor what was set"
+            return "the daemon that was changed is not there any more, so nothing can be undone"
         if back.server_pid is not None and _server_of(back, now) != _server_of(back, then):
             return f"server {back.server_pid} has ended, and its limits with it"
         return None
@@ -422,14 +422,14 @@ class MpsTuiApp(ScreenProgram):
         from mpstui.operations.registry import operation
         from mpstui.ui.dialogs import open_action
 
-        if self._stays_in_past("Take back") or self.snapshot is None:
+        if self._stays_in_past("Undo") or self.snapshot is None:
             return
         if self._way_back is None:
-            why: str | None = "nothing was changed here that can be taken back"
+            why: str | None = "nothing was changed here that can be undone"
         else:
             why = self._no_way_back(*self._way_back)
         if why is not None or self._way_back is None:
-            self.notify(why or "", title="Take back", severity="warning", markup=False)
+            self.notify(why or "", title="Undo", severity="warning", markup=False)
             return
         back, then = self._way_back
         action = operation(back.action)

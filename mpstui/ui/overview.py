@@ -121,9 +121,7 @@ class Overview(WithPast, WithTrouble, Ground):
         Binding("left_square_bracket,ctrl+left", "daemon(-1)", "Previous daemon", show=False, id="daemon.previous"),
         Binding("right_square_bracket,ctrl+right", "daemon(1)", "Next daemon", show=False, id="daemon.next"),
         Binding("y", "copy", "Copy the row", show=False, id="copy"),
-        Binding(
-            "f4", "take_back", "Take back: what was before the last change, after asking", show=False, id="take_back"
-        ),
+        Binding("f4", "take_back", "Undo the last change, after asking", show=False, id="take_back"),
         Binding("d", "daemons", "Daemons: start and stop", show=False, id="daemons"),
         Binding("P", "partitions", "SM partitions; namespaces of protocol 3", show=False, id="partitions"),
         Binding("p", "plan", "Plan: divide a GPU", show=False, id="plan"),
@@ -470,7 +468,7 @@ class Overview(WithPast, WithTrouble, Ground):
             for number, spec in enumerate(self.OWN)
         ]
         if self._host.can_take_back and past is None:
-            hints.append(KeyHint(shown_key(self._keymap, "take_back", "F4"), "Take back", "take_back", 6))
+            hints.append(KeyHint(shown_key(self._keymap, "take_back", "F4"), "Undo", "take_back", 6))
         rows = isinstance(self.focused, Panel) and bool(self.focused.rows)
         enter = shown_key(self._keymap, "open", "Enter")
         if self.focused is self.clients and (group := self.clients.cursor_group) is not None:

@@ -293,7 +293,7 @@ def test_partitions_are_saved_with_the_daemon_and_made_again(static: SimNode, mp
         f'{more}\n[[daemon.partition]]\ndevice = "{second}"\nchunks = 9\n'
     )
     failed = mpstui("profile", "apply", "more", "--go-back", *at, **config)
-    assert (failed.status, failed.err.count("taken back: partition of 2 chunks")) == (1, 2), failed
+    assert (failed.status, failed.err.count("undone: partition of 2 chunks")) == (1, 2), failed
     assert sorted((p["device_uuid"], p["chunks"]) for p in listed(mpstui, static)["partitions"]) == there
     refused = mpstui("daemon", "unit", "slurm", "--profile", "day", **config)
     assert (refused.status, "cannot create partitions" in refused.err) == (2, True), refused

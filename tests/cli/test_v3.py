@@ -349,7 +349,7 @@ def test_what_it_has_is_saved_as_a_profile_and_made_again(v3: SimNode, mpstui: M
     other = text.replace('"training"', '"other"').replace("chunks = 4", "chunks = 400")
     (tmp_path / "config" / "mpstui" / "profiles" / "other.toml").write_text(other)
     failed = mpstui("profile", "apply", "other", "--go-back", *at, **config)
-    assert (failed.status, "taken back: server other" in failed.err) == (1, True), failed
+    assert (failed.status, "undone: server other" in failed.err) == (1, True), failed
     assert [s["name"] for s in daemon(mpstui, v3)["v3"]["servers"]] == ["training"]
 
     # Stopped and started by the profile, it is as it was.

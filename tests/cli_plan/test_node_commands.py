@@ -254,7 +254,7 @@ def test_where_the_second_daemon_refuses_the_first_is_taken_back_too(
     status, out, _ = mpstui("profile", "apply", "p", "--go-back", "--json")
     told = json.loads(out)
     assert (status, told["not_tried"]) == (5, [str(third)])
-    assert told["went_back"] == ["taken back: default client priority below normal"]
+    assert told["went_back"] == ["undone: default client priority below normal"]
     status, out, err = mpstui("profile", "apply", "p")  # and the first had to be set again
     assert (status, f"{first}: as it should be\n  in force: default client priority" in out) == (5, True)
     assert f"{second}: only in part" in err

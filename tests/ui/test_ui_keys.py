@@ -683,18 +683,18 @@ async def test_a_change_of_a_limit_is_taken_back_by_a_key_that_its_outcome_names
     app = make_app(one_daemon())
     async with app.run_test(size=SIZE) as pilot:
         await press(pilot, "f4")
-        assert [each.message for each in app._notifications] == ["nothing was changed here that can be taken back"]
-        assert "Take back" not in text_of(app).splitlines()[-1]
+        assert [each.message for each in app._notifications] == ["nothing was changed here that can be undone"]
+        assert "Undo" not in text_of(app).splitlines()[-1]
         before = app.snapshot.daemons[0].servers[0].active_thread_percentage
         await press(pilot, "3", "l", "4", "tab", "tab", "enter")
         await until(pilot, lambda: app.screen.state == "ended")
-        assert f"it was {before:g} %: F4 on the overview asks for that again" in text_of(app)
+        assert f"the value before was {before:g} %: F4 on the overview sets it again, after asking" in text_of(app)
         await press(pilot, "escape")
-        assert "F4 Take back" in text_of(app).splitlines()[-1]
+        assert "F4 Undo" in text_of(app).splitlines()[-1]
         then = Past("PAST", app.snapshot.time, 0.0, app.snapshot.time, False, 1.0, "this is the past")
         app.overview.apply(replace(app.snapshot, past=then), None)
         await pilot.pause()
-        assert "Take back" not in text_of(app).splitlines()[-1], "the past is not changed"
+        assert "Undo" not in text_of(app).splitlines()[-1], "the past is not changed"
         app.overview.apply(app.snapshot, None)
         await press(pilot, "f4")
         assert isinstance(app.screen, ChangeForm), "it asks"
@@ -705,7 +705,7 @@ async def test_a_change_of_a_limit_is_taken_back_by_a_key_that_its_outcome_names
         await press(pilot, "f4")
         assert isinstance(app.screen, Overview)
         assert "server 1402 has ended, and its limits with it" in [each.message for each in app._notifications]
-        assert "Take back" not in text_of(app).splitlines()[-1], "the keys do not offer what is refused"
+        assert "Undo" not in text_of(app).splitlines()[-1], "the keys do not offer what is refused"
 
 
 @pytest.mark.parametrize(
@@ -735,10 +735,10 @@ async def test_nothing_is_taken_back_on_another_daemon_of_that_directory(since: 
         await press(pilot, "escape")
         app.collector.push(rich(daemons=(replace(first, **since),)))
         await pilot.pause()
-        assert "Take back" not in text_of(app).splitlines()[-1]
+        assert "Undo" not in text_of(app).splitlines()[-1]
         await press(pilot, "f4")
         assert isinstance(app.screen, Overview)
-        text = "the daemon that was changed is not there any more, nor what was set"
+        text = "the daemon that was changed is not there any more, so nothing can be undone"
         assert text in [each.message for each in app._notifications]
         app.collector.push(rich(daemons=()))
         await press(pilot, "f4")

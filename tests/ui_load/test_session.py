@@ -74,10 +74,10 @@ async def test_a_share_that_ends_at_the_servers_limit_says_so_and_how_it_goes_on
     session.start(made("even"), one_daemon(), low, DEVICES)
     await settle(session)
     session.nudge(1, 1)
-    assert session.message == "client 1 stops at 32 SM, the server's 25 %: l raises it, then R restarts it"
+    assert session.message == "client 1 has at most 32 SM, the server's 25 %: l raises it, then R restarts it"
     session.know(DEVICES, {low.pipe_dir: 100.0})
     session.nudge(1, 1)
-    assert session.message == "client 1 stops at 32 SM: R restarts it under the server's 100 %, 132 SM"
+    assert session.message == "client 1 has at most 32 SM: R restarts it with the server's present 100 %, 132 SM"
     session.restart(1)
     await settle(session)
     assert backend.supervisors[-1].calls == [("restart", 1, None, 132)], "with the shares that are open to it now"

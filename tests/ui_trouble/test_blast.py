@@ -94,7 +94,7 @@ async def test_what_another_users_daemon_says_of_its_clients_is_that_users_word(
     app = trouble_app(replace(told, daemons=(theirs,)))
     async with app.run_test(size=SIZE) as pilot:
         await pilot.press("b")
-        assert "So mallory's daemon says. That is the word of that user alone." in said(app)
+        assert "Only mallory's daemon says so. mpstui has not confirmed it." in said(app)
 
 
 async def test_who_waits_would_be_refused_and_unknown_devices_are_counted_in() -> None:

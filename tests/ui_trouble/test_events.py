@@ -54,7 +54,7 @@ async def test_of_another_users_daemon_they_are_said_to_be_that_users_word() -> 
     app = trouble_app(replace(told, daemons=(theirs,)))
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.press("E")
-        assert "▲ the word of mallory's daemon" in text_of(app)
+        assert "▲ only mallory's daemon says so" in text_of(app)
 
 
 async def test_kinds_are_marked_one_by_one() -> None:

@@ -105,9 +105,9 @@ async def test_a_fault_that_no_log_tells_of_is_not_called_none() -> None:
     async with app.run_test(size=SIZE) as pilot:
         await pilot.press("exclamation_mark")
         told = said(app)
-        assert "Server 1402 is in FAULT, and no log tells of it" in told
+        assert "Server 1402 is in FAULT. No log reports it, so the affected clients are not known." in told
         assert "No server is in FAULT" not in told
-        assert "not known: no log tells whom the fault hit" in text_of(app)
+        assert "not known: no log names the affected clients" in text_of(app)
         await pilot.press("e", "enter")
         assert isinstance(app.screen, FaultScreen), "nobody is offered"
 
@@ -122,7 +122,7 @@ async def test_whom_a_fault_has_hit_by_another_users_daemon_does_not_have_to_end
         assert (text.count("? by the log"), "has to end" in text + told) == (3, False)
         assert "server.log reports a fatal fault" in told
         assert "no proof: a daemon of mallory" in told
-        assert "On such a word nothing is offered" in told
+        assert "This report is no proof, so mpstui offers no action" in told
         assert "Tell the owners" not in told
         await pilot.press("y")
         assert "there is no note" in [*app._notifications][-1].message
@@ -188,8 +188,8 @@ async def test_of_clients_in_containers_nobody_is_counted_and_nobody_is_noted() 
     app = trouble_app(replace(told, daemons=(replace(told.daemons[0], servers=(server,)),)))
     async with app.run_test(size=SIZE) as pilot:
         await pilot.press("exclamation_mark")
-        assert "Nobody can be ended from here" in said(app)
-        assert "There is no note: whose processes were hit is not known here." in said(app)
+        assert "No process can be ended from here" in said(app)
+        assert "There is no note: the owners of the affected processes are not known here." in said(app)
         for word in ("End all", "End them", "Tell the owners"):
             assert word not in said(app)
 

@@ -55,7 +55,7 @@ async def test_what_another_users_daemon_says_of_who_waits_is_that_users_word() 
         await pilot.press("W")
         assert [text_of(app).count(word) for word in ("? waits", "? no server", "✕ no server")] == [2, 1, 0]
         for does in ("waits for a server", "waits for a server", "has lost its server"):
-            assert f"mallory's daemon says that it {does}. That is the word of that user alone." in said(app)
+            assert f"mallory's daemon says that it {does}. mpstui has not confirmed it." in said(app)
             assert "The daemon belongs to mallory: leave it to its owner." in said(app)
             await pilot.press("K", "j")
             assert isinstance(app.screen, UsersScreen), "nobody is offered"

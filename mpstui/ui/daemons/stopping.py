@@ -31,7 +31,7 @@ WAITS = (
 WAITS_V3 = (
     Choice(None, "as long as its clients take", "then server delete"),
     *(Choice(each.value, each.label, "then server delete --force") for each in WAITS[1:-1]),
-    Choice(FORCE, "force", "also if it answers nobody: server delete --force"),
+    Choice(FORCE, "force", "also if the daemon does not answer: server delete --force"),
 )
 """The same of protocol 3, which has no quit."""
 

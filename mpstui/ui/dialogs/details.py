@@ -134,7 +134,8 @@ class DetailsScreen(Reader):
         if any(daemon.static_partitioning for daemon in self.snapshot.daemons):
             return f"{partitions} (partitions) divides it: percentages have no effect"
         if any(daemon.named_servers for daemon in self.snapshot.daemons):
-            return f"{partitions} (SM partitions, namespaces) divides it: a namespace's percentage is of no single GPU"
+            text = f"{partitions} (SM partitions, namespaces) divides it"
+            return f"{text}: a namespace's percentage cannot be set for one GPU"
         return f"{self.k('plan', 'p')} on the overview (plan) divides it: a percentage cannot be set for one GPU"
 
 

@@ -221,7 +221,7 @@ class ChangeForm(ActionDialog):
             self.query_one("#warnings", Lines).show(*(marked("▲", line, "$text-warning") for line in preview.warnings))
             count = len(preview.not_reached)
             self.query_one("#kept", Listing).show(
-                f"Keeps what it has: {plural(count, 'client')} already connected",
+                f"{plural(count, 'client')} already connected {'keeps its' if count == 1 else 'keep their'} limits",
                 [Content(plain(line)) for line in in_columns(preview.not_reached)],
             )
         self.show_foot("Apply", ready=self._problem is None and not self.settled)  # what is in force, not once more

@@ -54,8 +54,8 @@ ABOUT_MPS = (
     DetailRow("priority", "A hint: no order is promised."),
     DetailRow(
         "ending",
-        "A client that still computes waits for its GPU work first (cudaDeviceSynchronize), or is terminated here. "
-        "Ctrl-C, a signal or a crash in the middle of a kernel can take its neighbours with it.",
+        "A busy client must finish its GPU work (cudaDeviceSynchronize) before it ends, or be terminated here first. "
+        "Ctrl-C, a signal or a crash in the middle of a kernel can end the GPU work of other clients.",
     ),
     DetailRow("trust", "Clients of one server share its faults: MPS is for programs that belong together."),
     DetailRow("not under MPS", "Dynamic parallelism (its modules cannot be loaded) and 32-bit programs."),

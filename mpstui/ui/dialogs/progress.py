@@ -306,6 +306,8 @@ class ActionDialog(ProgressDialog):
             was = self.action.said_value(back) if back.action == request.action else ""
             details = (
                 *details,
-                f"it was {was}: {key} asks for that again" if was else f"{key} takes it back, after asking",
+                f"the value before was {was}: {key} sets it again, after asking"
+                if was
+                else f"{key} undoes it, after asking",
             )
         return DialogOutcome(result.done, result.message, details, result.remedy or "", result.waits)

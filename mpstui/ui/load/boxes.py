@@ -178,7 +178,10 @@ class TogetherBox(Box):
         line: Line = ((" server", "label"), (f"  {server.pid}: {now} for clients that start now", "text"))
         if self._outdated:
             return (*line, (f"; {outdated_text(self._outdated, short=True)}: R restarts one", "warn"))
-        return (*line, ("; R restarts a client under it, l changes it" if width >= 88 else "; R restarts one", "dim"))
+        return (
+            *line,
+            ("; R restarts a client with this limit, l changes it" if width >= 95 else "; R restarts one", "dim"),
+        )
 
 
 class DeviceBox(Box):

@@ -46,7 +46,7 @@ FIELDS: Final = (
     FormField(
         "priority",
         "priority",
-        f"CUDA_MPS_CLIENT_PRIORITY: {PRIORITY_WORDS}; 0 : 1 is the first client normal. A hint.",
+        f"CUDA_MPS_CLIENT_PRIORITY: {PRIORITY_WORDS}; with 0 : 1 the first client is normal. Only a hint.",
     ),
     FormField("seconds", "time", "How long each client runs; stopped earlier with x or X.", "0123456789."),
     FormField("way", "launches", ""),

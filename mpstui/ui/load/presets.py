@@ -73,7 +73,7 @@ PRESETS: Final = (
     Preset(
         "beside",
         "bandwidth | compute",
-        "Triad fills the memory's bandwidth with a third of the SMs. Shrink client 1: down to there it loses nothing.",
+        "Triad needs a third of the SMs for full memory bandwidth. Shrink client 1: down to a third it loses nothing.",
         ("triad", "fma"),
         2,
         _fifty,
@@ -128,7 +128,7 @@ PRESETS: Final = (
     Preset(
         "priority",
         "priority",
-        "Client 2 is below normal, each has a request under way: compare their p99. H200: no difference seen.",
+        "Client 2 has priority below normal; both always run a request. Compare their p99. H200: no difference seen.",
         ("fma",),
         2,
         _none,

@@ -21,10 +21,12 @@ def no_further(number: int, at: int, steps: int, total: int, limit: float | None
     if at >= total:
         return f"{who} has all {total} SM"
     if now is not None and now > at:
-        return f"{who} stops at {at} SM: R restarts it under the server's {format_percentage(limit)}, {now} SM"
+        return (
+            f"{who} has at most {at} SM: R restarts it with the server's present {format_percentage(limit)}, {now} SM"
+        )
     if now is not None:
-        return f"{who} stops at {at} SM, the server's {format_percentage(limit)}: {_RAISE}"
-    return f"{who} stops at {at} SM of {total}, the limit it was started under"
+        return f"{who} has at most {at} SM, the server's {format_percentage(limit)}: {_RAISE}"
+    return f"{who} has at most {at} SM of {total}, the limit that it was started with"
 
 
 def about_share(

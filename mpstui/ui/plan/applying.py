@@ -164,7 +164,7 @@ class ApplyDialog(ProgressDialog):
             False,
             f"{self._what}: only a part is in force",
             lines,
-            "Go back takes back what was set." if can_go_back(self._reports) else "",
+            "Go back undoes what was set." if can_go_back(self._reports) else "",
         )
 
     async def _go_back(self, progress: Progress) -> DialogOutcome:
@@ -175,6 +175,4 @@ class ApplyDialog(ProgressDialog):
         ]
         lines = tuple(line for way in self._back for line in way.lines())
         stays = any(way.stays for way in self._back)
-        return DialogOutcome(
-            not stays, "not all of it could be taken back" if stays else "it is as it was before", lines
-        )
+        return DialogOutcome(not stays, "not all of it could be undone" if stays else "it is as it was before", lines)

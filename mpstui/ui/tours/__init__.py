@@ -265,7 +265,7 @@ def _condition(data: Mapping[str, Any], name: str, step: tuple[str | int, ...]) 
     if kind == LOAD:
         if terms not in (*get_args(WorkerState), NONE):
             states = ", ".join(get_args(WorkerState))
-            raise _TourError(f"{name}: a client of the load is {states}, or there is {NONE}, and never this", *at)
+            raise _TourError(f"{name}: unknown state; after “{LOAD}” use one of {states}, or {NONE}", *at)
         return TourCondition(text.strip(), kind, terms)
     if kind not in _THINGS or not terms.strip():
         what = f"begin with {', '.join(_THINGS)} or load, then a filter: “client user:alice”, “load running”"

@@ -240,7 +240,7 @@ class BlastScreen(ListScreen):
         self.graph.mark(frozenset(hit), radius.devices)
         out = [Para(client_line(client), "bold"), Para()]
         if whose is not None:
-            out += [Para(f"So {whose}'s daemon says. That is the word of that user alone.", "warn", "▲"), Para()]
+            out += [Para(f"Only {whose}'s daemon says so. mpstui has not confirmed it.", "warn", "▲"), Para()]
         out += _lost(client, radius.lost, radius.devices, snapshot.indices)
         if radius.unhurt:
             out += [

@@ -144,7 +144,7 @@ class EventsScreen(ListScreen):
         self.kinds.count(known)
         note: list[tuple[str, str]] = [(f" of {len(known)}", "dim")]
         if (daemon := self.daemon) is not None and (whose := daemon.claimant(os.geteuid())) is not None:
-            note.append((f"  ▲ the word of {whose}'s daemon", "warn"))
+            note.append((f"  ▲ only {whose}'s daemon says so", "warn"))
         if chosen:
             note.append((f"  / {chosen.text}", "accent"))
         panel.complaint = chosen.complaint()

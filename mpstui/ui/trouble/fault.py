@@ -138,7 +138,7 @@ class VictimsPanel(TablePanel[Victim]):
         return (("Clients", "title"), (f" {left} left to end" if left else "", "bad"))
 
     def empty(self) -> str:
-        return "not known: no log tells whom the fault hit" if self.untold else "no client of a server in FAULT"
+        return "not known: no log names the affected clients" if self.untold else "no client of a server in FAULT"
 
 
 class FaultScreen(ListScreen):
@@ -238,10 +238,10 @@ class FaultScreen(ListScreen):
             if failed := self._failed():  # the daemon's own word, without a log that tells of it
                 if (whose := daemon.claimant(os.geteuid()) if daemon is not None else None) is not None:
                     claim = f"{whose}'s daemon says that its server {failed[0].pid} is in FAULT."
-                    return f"By the word of {whose}", [
+                    return f"Only {whose}'s daemon says so", [
                         Para(claim, "text", "?"), Para(to_its_owner(whose), "accent", "→"),
                     ]  # fmt: skip
-                text = f"Server {failed[0].pid} is in FAULT, and no log tells of it: whom it hit is not known."
+                text = f"Server {failed[0].pid} is in FAULT. No log reports it, so the affected clients are not known."
                 then = "New clients are refused until the last client that was hit has ended."
                 return f"Server {failed[0].pid} in FAULT", [Para(text, "bad", "✕"), Para(then, "text")]
             said = [Para("No server is in FAULT.", "good", "✓")]
@@ -298,15 +298,17 @@ class FaultScreen(ListScreen):
         if not report.fault.confirmed:
             text = "mpstui asks the daemon once; until the daemon confirms FAULT, mpstui offers no action"
             if report.fault.doubt:
-                text = "On such a word nothing is offered"
+                text = "This report is no proof, so mpstui offers no action"
             elif self.daemon is not None and self.daemon.by_logs:
-                text = "A log alone proves no fault, so nothing is offered"
+                text = "A log alone proves no fault, so mpstui offers no action"
             yield Para(f"{text}: end no process because of it.", "text", "▸")
             return
         note, everyone = self._note(report), self._all()
         if not everyone:
-            text = "Nobody can be ended from here: who was hit has ended, is in another PID namespace, or is not known"
-            yield Para(f"{text}.", "text", "▸")
+            text = (
+                "No process can be ended from here: the affected clients have ended, are in another PID namespace, or"
+            )
+            yield Para(f"{text} are not known.", "text", "▸")
         if note is not None:
             copy, every = self.k("copy", "y"), ""
             if len(report.notes) > 1:
@@ -319,7 +321,7 @@ class FaultScreen(ListScreen):
             row = f"put the cursor on a process that has to end, then {copy}"
             yield Para(f"Tell the owners: {row}; {every} copies {many}.", "accent", "1")
         else:
-            yield Para("There is no note: whose processes were hit is not known here.", "text", "▸")
+            yield Para("There is no note: the owners of the affected processes are not known here.", "text", "▸")
         if everyone:
             yield from self._endings(everyone)
         if note is not None:

@@ -174,8 +174,8 @@ class UsersScreen(ListScreen):
         head = [Para(who, "bold"), *looked, Para()]
         if (whose := case.claimant) is not None:
             does = "waits for a server" if isinstance(process, PendingClient) else "has lost its server"
-            text = f"{whose}'s daemon says that it {does}. That is the word of that user alone."
-            return f"By the word of {whose}", [
+            text = f"{whose}'s daemon says that it {does}. mpstui has not confirmed it."
+            return f"Only {whose}'s daemon says so", [
                 *head, Para(text, "text", "?"), Para(to_its_owner(whose), "accent", "→"),
             ]  # fmt: skip
         if isinstance(process, PendingClient):
