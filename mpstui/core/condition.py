@@ -70,7 +70,7 @@ def meaning_of(health: Health) -> str:
 
 
 _UNASKED: Final = "whether it answers is not known yet: it has answered no question so far"
-NOT_FOUND: Final = "it runs, and nvidia-cuda-mps-control does not find it"
+NOT_FOUND: Final = "it runs, but nvidia-cuda-mps-control does not find it"
 STARTING: Final = "it does not have its sockets yet"
 _NOT_ALONE: Final = "End no process only because this daemon names it."
 _ASK: Final = "Ask the daemon's user, or start a new daemon in another directory."
@@ -179,7 +179,7 @@ def quitting(waits_for: Sequence[ProcessKey], since: float | None, moment: Momen
     if waits_for:
         pids = [key.pid for key in waits_for]
         detail = f"told to quit; it waits for {client_pids(pids)} and takes no command"
-        remedy = "It is gone when they have ended. To have it back, let them end, then start a new daemon."
+        remedy = "The daemon ends when they have ended. To use MPS here again, start a new daemon then."
     found = _condition("quitting", detail + moment.age, remedy, moment)
     return replace(found, since=since, ends=tuple(waits_for))
 
@@ -257,7 +257,7 @@ def still_works(snapshot: Snapshot, daemon: Daemon | None) -> str:
     be live that is not read."""
     live = ["devices"] if snapshot.devices and snapshot.nvml_detail is None else []
     if daemon is None or not daemon.runs:
-        return "What NVML tells of the devices is live." if live else ""
+        return "The values of the devices, from NVML, are live." if live else ""
     live += ["events"] if daemon.watch == "logs" else []
     read = f"{' and '.join(live).capitalize()} are live." if live else ""
     return " ".join(filter(None, (daemon.condition.works, read)))

@@ -44,7 +44,7 @@ KINDS: Final[Mapping[str, Mapping[Severity, Words]]] = {
     "daemon_absent": {"warning": _daemon("absent", "Start one: mpstui daemon start.")},
     "daemon_read_only": {
         "warning": Words(
-            "The daemon runs in a mode that is shown and cannot be changed from here.",
+            "The daemon runs in a mode that mpstui shows and cannot change.",
             "Use the daemon's own commands, such as nvidia-cuda-mps-control server list and … client list.",
         )
     },
@@ -56,7 +56,7 @@ KINDS: Final[Mapping[str, Mapping[Severity, Words]]] = {
     },
     "polling": {
         "info": Words(
-            "The daemon is asked again and again.",
+            "mpstui asks the daemon at intervals, because it does not read the daemon's logs.",
             "Let this user read control.log and server.log, or name their directory with --log-dir.",
         )
     },
@@ -69,7 +69,8 @@ KINDS: Final[Mapping[str, Mapping[Severity, Words]]] = {
     },
     "not_understood": {
         "warning": Words(
-            "A line of the daemon's answer is not understood, and is left out.", "See its own commands' output."
+            "mpstui does not understand a line of the daemon's answer, and leaves it out.",
+            "See what nvidia-cuda-mps-control itself prints.",
         )
     },
     "lost": {
@@ -80,7 +81,7 @@ KINDS: Final[Mapping[str, Mapping[Severity, Words]]] = {
     },
     "daemon_lies": {
         "warning": Words(
-            "A user's daemon names processes of other users as its clients or server, which cannot be.",
+            "A user's daemon names processes of other users as its clients or server, which is not possible.",
             "Do not trust what it says. mpstui ends no process of another user on its word.",
         )
     },

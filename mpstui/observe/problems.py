@@ -523,7 +523,7 @@ def _of_namespaces(daemon: Daemon) -> Iterable[Problem]:
             )
             yield problem("warning", "namespace_unlimited", f"{space.server}/{space.name}", text, remedy)
     for line in node.not_understood if node is not None else ():
-        text = f"A line of the daemon's answer is not understood, and is left out: {line}"
+        text = f"mpstui does not understand a line of the daemon's answer, and leaves it out: {line}"
         yield problem("warning", "not_understood", path_text(daemon.pipe_dir), text)
 
 
@@ -534,7 +534,7 @@ def _of_lies(daemon: Daemon) -> Iterable[Problem]:
         whose = f"process {first.pid} of {owner(first.user, first.uid)}"
         more = f" and {len(false) - 1} more of others" if len(false) > 1 else ""
         text = f"{daemon.speaker.why[0].upper()}{daemon.speaker.why[1:]} names {whose}{more} as its {what}."
-        text += " It can have a server and clients of its own user alone, so that is not true."
+        text += " It can have a server and clients of its own user only, so this is not true."
         yield problem("warning", "daemon_lies", path_text(daemon.pipe_dir), text)
 
 
@@ -543,7 +543,11 @@ def _of_usurper(daemon: Daemon, euid: int) -> Iterable[Problem]:
     if daemon.condition.cut_off:
         seen = daemon.usurpation("here")
         whose = daemon.who_answers(euid)
-        means = "no program is sure to become its client" if whose is None else f"{whose} may have made up any answer"
+        means = (
+            "it is not certain that a program can become its client"
+            if whose is None
+            else f"{whose} may have made up any answer"
+        )
         means = (as_yet(daemon) if daemon.speaker.reached else None) or means
         text = f"{seen[0].upper()}{seen[1:]}: {means}."
         yield problem("error", "daemon_usurped", path_text(daemon.pipe_dir), text, end_usurped(daemon))

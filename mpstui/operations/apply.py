@@ -294,7 +294,7 @@ class GoBack(_Several):
             raise AssertionError("checked by the preview")
         way = await go_back(runner, snapshot, request.subject, progress)
         failed = bool(way.stays)
-        message = "not all of it could be undone" if failed else "it is as it was before"
+        message = "not all of it could be undone" if failed else "everything is as it was before"
         status = ExitStatus.REFUSED_BY_DAEMON if failed else ExitStatus.DONE
         return Result(request, status, message, way.lines(), outcome=way)
 

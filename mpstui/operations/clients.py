@@ -137,7 +137,8 @@ class TerminateClient(Operation):
                     )
         if any(client.pid <= 0 for client in chosen):
             raise Refused(
-                "client 0 has no number here, so the daemon cannot be told which one", ExitStatus.NOT_PERMITTED
+                "client 0 has no number here, so mpstui cannot tell the daemon which client is meant",
+                ExitStatus.NOT_PERMITTED,
             )
         if asked:
             raise Refused(

@@ -353,7 +353,7 @@ class StopDaemon(Operation):
     verb = Verb(("daemon", "stop"), "stop a control daemon", example="mpstui daemon stop --timeout 60")
     in_turn = False
     """It may wait for days, and whoever wants to force it meanwhile needs the turn."""
-    given_up = "given up waiting; a quit that was sent goes on, and ends the daemon when its clients have ended"
+    given_up = "stopped waiting; a quit that was sent still ends the daemon once its clients have ended"
 
     def unavailable(self, snapshot: Snapshot, pipe_dir: Path, clients: Sequence[ProcessKey] = ()) -> str | None:
         """One that does not answer can be stopped too, by force."""
@@ -651,7 +651,7 @@ async def _end_usurped(work: Work, daemon: Daemon) -> Result:
     def forbidden(process: PidFd) -> str | None:
         pid = process.key.pid
         if set(process.uids() or ()) != {daemon.uid}:
-            return f"process {pid} is not, or not only, {owner(daemon.user, daemon.uid)}'s"
+            return f"process {pid} does not belong to {owner(daemon.user, daemon.uid)} alone"
         return not_usurped(daemon.pipe_dir, folder, pid)
 
     opened = None if daemon.key is None else open_pidfd(daemon.key)

@@ -453,7 +453,7 @@ def _check(file: int, place: TurnPlace) -> None:
     found, me, shown = os.fstat(file), os.geteuid(), path_text(place.path, 160)
     if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
         raise _NotOurs(
-            f"this daemon cannot be locked safely: {shown} is no plain file, or has several names (hard links)"
+            f"this daemon cannot be locked safely: {shown} is not a regular file, or has several names (hard links)"
         )
     # Root has not given it away: of a daemon of root's before, or an empty one where an mpstui of root's was ended.
     kept = found.st_uid == 0 == me and place.user

@@ -118,7 +118,7 @@ class Operation:
     question: ClassVar[str] = "end it?"
     harms: ClassVar[str] = "this ends work"
     """Why a yes is needed, where nobody can be asked."""
-    given_up: ClassVar[str] = "given up; what was sent goes on"
+    given_up: ClassVar[str] = "stopped waiting; what was sent may still take effect"
     """What is known when it is ended while it is carried out."""
     looks_again: ClassVar[bool] = False
     """What it stands on is read and checked anew when it is carried out: so it may be one of several in a row, of which

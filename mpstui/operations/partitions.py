@@ -200,11 +200,11 @@ class AddPartition(_PartitionOperation):
         made = _made(before, _whole(read.value, daemon), uuid, sent)
         if made is None:
             status = ExitStatus.REFUSED_BY_DAEMON if sent.ok else STATUS[sent.outcome]
-            text = sent.message or "the daemon said that it made a partition, and there is no new one"
+            text = sent.message or "the daemon said that it made a partition, but there is no new one"
             return Result(request, status, text, ("there is no new partition",))
         lost = () if sent.ok else (f"the answer was lost ({sent.message.rstrip('.')}); this partition is new",)
         back = _told(daemon, "rm", made.name)
-        details = (*lost, *export_lines(daemon, made.name), f"to take it back: {back}")
+        details = (*lost, *export_lines(daemon, made.name), f"to undo this: {back}")
         text = f"partition {made.name} is there: {size_words(made.chunks, made.sm_count)}"
         if made.chunks != chunks:
             text = f"{plural(chunks, 'chunk')} were asked for; {text}"

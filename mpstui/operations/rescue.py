@@ -249,7 +249,9 @@ class EndLostClients(_Rescue):
                 )
             listed = await work.control.get_client_list(server.pid)
             if listed.value is None:
-                return dict.fromkeys(keys, (STATUS[listed.outcome], f"who is hit is not known: {listed.message}"))
+                return dict.fromkeys(
+                    keys, (STATUS[listed.outcome], f"the affected clients are not known: {listed.message}")
+                )
             gone = [key for key in mine if key.pid not in listed.value and process_key(key.pid) == key]
             left |= {key: (rule, f"server {server.pid} lists process {key.pid} no more") for key in gone}
         return left

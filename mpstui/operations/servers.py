@@ -78,7 +78,7 @@ class StartServer(Operation):
         work.read = listed = await work.control.get_server_list()
         known = {server.pid for server in work.daemon.servers}
         fresh = [pid for pid in listed.value or () if pid not in known]
-        detail = "it shows among the servers when it is ready; MPS says no more than that"
+        detail = "it is in the list of servers when it is ready; MPS reports nothing else"
         if len(fresh) == 1:
             detail = f"server {fresh[0]} has started; it takes clients once it is ready"
         return Result(work.request, ExitStatus.DONE, f"a server for UID {uid} was asked for", (detail,))

@@ -58,7 +58,7 @@ def node_of(daemon: Daemon) -> V3Node:
     if not daemon.named_servers:
         raise Refused(NOT_V3, ExitStatus.REFUSED_BY_SAFETY_RULE)
     if daemon.v3 is None:
-        raise Refused("what servers it has is not known yet", ExitStatus.NO_ANSWER)
+        raise Refused("the daemon's servers are not known yet", ExitStatus.NO_ANSWER)
     return daemon.v3
 
 
@@ -333,7 +333,9 @@ class CreateServer(_Create):
                 raise Refused(f"“{printable(devices, 80)}” names no devices", ExitStatus.USAGE)
             # The daemon takes any, and the server ends at once and is gone: its clients then run without MPS.
             if known and (absent := [d for d in devices.split(",") if d not in known]):
-                raise Refused(f"the daemon has no device {absent[0]}; it would end at once", ExitStatus.USAGE)
+                raise Refused(
+                    f"the daemon has no device {absent[0]}; a server with it would end at once", ExitStatus.USAGE
+                )
         return (("user", UNKNOWN if whose is None else str(whose)), ("devices", devices or "all"))
 
     def missing(self, request: Request, node: V3Node) -> str | None:
@@ -726,7 +728,7 @@ class _Feature(V3Operation):
     def tell(self, request: Request, node: V3Node, daemon: Daemon) -> tuple[str, tuple[str, ...]]:
         word = "enabled" if self.on else "disabled"
         if node.switched(request.value) is None:
-            told = "feature describe does not say so in words that are known"
+            told = "mpstui does not understand what feature describe prints"
             return f"{request.value}: the daemon took it; {told}", node.features
         return f"{request.value} is {word}", ()
 

@@ -56,7 +56,7 @@ async def test_a_file_with_another_name_is_not_used(tmp_path: Path, monkeypatch:
     (tmp_path / FILE).touch(0o600)
     (tmp_path / "second").hardlink_to(tmp_path / FILE)
     monkeypatch.setattr(lock, "places", lambda *_: [TurnPlace(tmp_path / FILE, os.geteuid())])
-    with pytest.raises(NoTurn, match="is no plain file, or has several names"):
+    with pytest.raises(NoTurn, match="is not a regular file, or has several names"):
         async with turn(tmp_path, Speaker(os.geteuid()), wait=0):
             raise AssertionError
 

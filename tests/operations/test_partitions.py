@@ -100,7 +100,7 @@ async def test_another_size_than_was_asked_for_is_an_error() -> None:
     result, _ = await add(ok(), EMPTY, SEVEN, value="6")
     assert result.status is ExitStatus.REFUSED_BY_DAEMON
     assert "6 chunks were asked for" in result.message
-    assert f"to take it back: mpstui partition rm {SEVEN.partitions[0].name} --pipe-dir {PIPE}" in result.details
+    assert f"to undo this: mpstui partition rm {SEVEN.partitions[0].name} --pipe-dir {PIPE}" in result.details
 
 
 async def test_the_chunk_that_was_added_to_be_read_and_stays_is_named() -> None:

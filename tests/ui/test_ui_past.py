@@ -290,7 +290,7 @@ async def test_what_logs_alone_tell_names_them_and_agrees_with_itself(tmp_path) 
         await pilot.press("escape", "exclamation_mark")
         assert "A log alone proves no fault" in text_of(app)
         await pilot.press("escape", "b")
-        assert "Torn down: GPU-51dbd800…" in text_of(app)
+        assert "Contexts lost on GPU-51dbd800…" in text_of(app)
         assert "GPU ?" not in text_of(app)
         await pilot.press("escape", "D")
         remedies = {each.code: each.remedy for each in then(fault).problems}

@@ -123,7 +123,7 @@ async def test_nothing_is_said_to_be_live_that_is_not_read(health: Health | None
     if broken == "no logs":
         polled = (replace(each, watch="polling") for each in shot.daemons)
         shot = replace(shot, daemons=tuple(polled))
-        live = "Devices are live." if runs else "What NVML tells of the devices is live."
+        live = "Devices are live." if runs else "The values of the devices, from NVML, are live."
     else:
         devices, detail = ((), None) if broken == "no devices" else (shot.devices, "NVML has not answered for 5 s")
         shot = replace(shot, devices=devices, nvml_detail=detail)

@@ -80,7 +80,7 @@ async def test_a_failure_tells_what_is_in_force_and_offers_the_way_back() -> Non
         runner.refuses = ""
         await press(pilot, "tab", "enter")
         assert (runner.requests[-1].action, runner.requests[-1].value) == ("set_active_thread_percentage", "100")
-        assert "it is as it was before" in text_in(app, "#outcome")
+        assert "everything is as it was before" in text_in(app, "#outcome")
         assert not back.display
         assert " Tab " not in text_of(app).splitlines()[-1]
 

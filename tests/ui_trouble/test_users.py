@@ -163,7 +163,7 @@ async def test_nobody_is_not_said_of_a_daemon_that_has_told_nothing_yet() -> Non
     app = trouble_app(replace(whole, daemons=(silent,)))
     async with app.run_test(size=SIZE) as pilot:
         await pilot.press("W")
-        assert said(app) == "The daemon has not told of its clients yet: who waits is not known."
+        assert said(app) == "The daemon has not listed its clients yet, so it is not known who waits."
         assert "not known yet" in text_of(app)
         assert "no process waits" not in text_of(app)
         app.collector.push(replace(whole, devices=(), nvml_detail="no NVML"))

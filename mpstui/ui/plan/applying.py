@@ -175,4 +175,6 @@ class ApplyDialog(ProgressDialog):
         ]
         lines = tuple(line for way in self._back for line in way.lines())
         stays = any(way.stays for way in self._back)
-        return DialogOutcome(not stays, "not all of it could be undone" if stays else "it is as it was before", lines)
+        return DialogOutcome(
+            not stays, "not all of it could be undone" if stays else "everything is as it was before", lines
+        )

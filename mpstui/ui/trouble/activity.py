@@ -159,7 +159,7 @@ class ActivityScreen(ListScreen):
         """All that is known of the client."""
         key, snapshot = self._client(), self.snapshot
         if key is None or snapshot is None:
-            self.say("There is no client of MPS under the cursor: what is known of it is told below.")
+            self.say("The cursor is not on a client of MPS: what is known of the process is below.")
             return
         self.host.open_details("client", key)
 

@@ -340,9 +340,9 @@ def _lost(
     else:
         out.append(Para("No other client would lose its GPU work.", "good", "✓"))
     if gpus:
-        out.append(Para(f"Torn down: {gpus}{'.' * (gpus[-1] != '…')}", "bad" if lost else "text", "✕"))
+        out.append(Para(f"Contexts lost on {gpus}{'.' * (gpus[-1] != '…')}", "bad" if lost else "text", "✕"))
     if not client.device_uuids:
-        text = "Its GPUs are not known, so that all clients of the server are counted in."
+        text = "Its GPUs are not known, so all clients of the server are counted."
         out.append(Para(text, "warn", "▲"))
     return [*out, Para("The same holds when it is killed while busy, without terminate_client.", "dim", "·")]
 
@@ -356,7 +356,7 @@ def _joining(server: Server, client: Client, joining: Sequence[Client]) -> list[
         if bridge.key == client.key:
             rest = [c for c in server.clients if c.key != client.key and c.device_uuids & client.device_uuids]
             text = f"It connects groups that share no GPU without it: {_names(rest)}."
-            text += " Keep it to one GPU, and a fault on one side stops there."
+            text += " Keep it to one GPU: then a fault in one group does not reach the other."
         else:
             others = tuple(c for c in server.clients if c.key != bridge.key)
             hit = blast_radius(Server(server.key, clients=others), [client.key])

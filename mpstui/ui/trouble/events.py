@@ -37,7 +37,7 @@ MOST: Final = 20_000
 """Events that are kept; then the oldest go."""
 PLAIN: Final = frozenset(KINDS) - HIDDEN
 _NOT_LOOKED: Final = "no text to look for yet; f takes one"
-_NO_CLIENT: Final = "the event is about no client"
+_NO_CLIENT: Final = "this event names no client"
 _READING: Final = "the logs are being read"
 _NO_LOGS: Final = "there are no logs to read from"
 _WINDOWS: Final = ("", "1m", "10m", "1h", "24h")

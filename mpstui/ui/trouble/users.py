@@ -294,7 +294,7 @@ def _nobody(snapshot: Snapshot, daemon: Daemon | None, problems: str) -> list[Pa
     """What is known where no process waits, computes past MPS or has lost its server."""
     out: list[Para] = []
     if not _told(snapshot, daemon):
-        return [Para("The daemon has not told of its clients yet: who waits is not known.", "text", UNKNOWN)]
+        return [Para("The daemon has not listed its clients yet, so it is not known who waits.", "text", UNKNOWN)]
     if daemon is not None and daemon.serves_nobody:
         out.append(Para(f"No server starts: {problems} shows the problems.", "bad", "✕"))
     if not snapshot.devices:
