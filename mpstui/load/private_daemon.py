@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import shutil
-import sys
 import tempfile
 from pathlib import Path
 from types import TracebackType
@@ -17,6 +16,7 @@ from mpstui.control.commandline import patience
 from mpstui.control.mps import MpsControl
 from mpstui.core.text import error_text, printable
 from mpstui.load.guard import LOG, PIPE, READY
+from mpstui.system.own import own_program
 
 _START_SECONDS = 25.0
 _END_SECONDS = 30.0
@@ -48,7 +48,7 @@ class PrivateDaemon:
             self.pipe_dir = folder / PIPE
             self.pipe_dir.mkdir()
             (folder / LOG).mkdir()
-            command = (sys.executable, "-m", "mpstui.load.guard", os.fspath(folder), *self._binary)
+            command = own_program("mpstui.load.guard", os.fspath(folder), *self._binary)
             pipe = asyncio.subprocess.PIPE
             self._guard = await asyncio.create_subprocess_exec(
                 *command, stdin=pipe, stdout=pipe, start_new_session=True

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import math
 import os
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -25,9 +24,10 @@ from mpstui.load.runner import GRACE as COMMAND_GRACE
 from mpstui.load.types import COMMAND, INFO, LoadSpec, WorkerError, WorkerReport, value_for
 from mpstui.observe.discovery import find_speaker
 from mpstui.observe.sources import NodeSources, NvmlSample, NvmlSource
+from mpstui.system.own import own_program
 
-CUDA_WORKER: Final = (sys.executable, "-m", "mpstui.load.worker")
-COMMAND_WORKER: Final = (sys.executable, "-m", "mpstui.load.runner")
+CUDA_WORKER: Final = own_program("mpstui.load.worker")
+COMMAND_WORKER: Final = own_program("mpstui.load.runner")
 READY_SECONDS: Final = 60.0
 """How long the first of a group waits for the last; a client of another user may wait for ever (fact 21)."""
 _MEMORY_SECONDS: Final = 1.0

@@ -29,6 +29,7 @@ from mpstui.load.types import INFO
 from mpstui.sim.simd.clients import context_memory
 from mpstui.sim.simd.config import LOAD, Gpu, read_json, read_marker, write_json
 from mpstui.sim.simd.process import start_ticks
+from mpstui.system.own import own_program
 
 REPORT_SECONDS: Final = 0.25
 FIRST_SECONDS: Final = 0.03
@@ -146,7 +147,7 @@ def round_affinity(sms: int, device_sms: int) -> int:
 
 def worker_command(pipe_dir: Path) -> tuple[str, ...]:
     """What a supervisor starts instead of CUDA workers, for the simulated node in ``pipe_dir``."""
-    return (sys.executable, "-m", "mpstui.sim.load", os.fspath(pipe_dir))
+    return own_program("mpstui.sim.load", os.fspath(pipe_dir))
 
 
 class SimWorker:

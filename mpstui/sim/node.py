@@ -31,14 +31,14 @@ from mpstui.sim.simd.config import (
     write_marker,
 )
 from mpstui.sim.simd.process import start_ticks
+from mpstui.system.own import OURS_ALONE, ROOT
 from mpstui.system.trusted import NotTrustedError, judge_way
 
-_ROOT: Final = Path(__file__).resolve().parents[2]
 _END_SECONDS: Final = 120.0
 """After a SIGKILL; a busy machine takes its time."""
 _SERVE: Final = (
-    "import gc, sys; gc.disable(); sys.path.insert(0, sys.argv[1]); "
-    "from mpstui.sim.serving import main; gc.freeze(); gc.enable(); main(sys.argv[2:])"
+    f"{OURS_ALONE}import gc; gc.disable(); "
+    "from mpstui.sim.serving import main; gc.freeze(); gc.enable(); main(sys.argv[1:])"
 )
 
 
@@ -110,7 +110,7 @@ class SimNode:
         except OSError as error:
             raise SimError(f"{path_text(error.filename or pipe_dir)}: {error.strerror}") from error
         if scenario is not None:
-            serve = [sys.executable, "-c", _SERVE, os.fspath(_ROOT), os.fspath(pipe_dir), scenario]
+            serve = [sys.executable, "-c", _SERVE, os.fspath(ROOT), os.fspath(pipe_dir), scenario]
             node._launch(serve if driver is None else [*serve, driver], timeout, {})
         elif daemon:
             node.start_daemon(multiuser=multiuser, visible=visible, options=options, env=env, timeout=timeout)
