@@ -156,6 +156,9 @@ def _urgency(severity: object) -> int:
 # From Prometheus.
 
 _BY: Final = "by (job, instance, Hostname, hostname)"
+_OURS: Final = 'unless on (job, instance, Hostname, hostname, pipe_dir) mps_daemon_info{claimant!=""}'
+"""Without daemons whose word is another user's than the exporter's: anybody runs one, and it is no state of the node.
+An exporter of before tells it of none."""
 _WINDOW: Final = "1d"
 """How long a node that does not answer is remembered by its series."""
 _TARGETS: Final = 500
@@ -236,15 +239,23 @@ class Prometheus:
             for node, labels, value in sorted(rows(f"sum {_BY} ({metric})"), key=lambda row: _target(row[1])):
                 node.setdefault(name, int(value))  # of two exporters that use one name always the same one's
                 node["told_by"].add(_target(labels)[1])
-        for node, labels, _ in rows("mps_daemon_state == 1"):
+        for node, labels, _ in rows(f"mps_daemon_state == 1 {_OURS}"):
             node["daemons"][labels.get("pipe_dir", "")] = labels.get("state", "")
-        for node, labels, _ in rows("mps_daemon_up == 1"):
+        for node, labels, _ in rows(f"mps_daemon_up == 1 {_OURS}"):
             node["daemons"].setdefault(labels.get("pipe_dir", ""), UNKNOWN)
+        theirs = [
+            *rows(
+                'mps_daemon_state{state="ok"} == 1 and on (job, instance, Hostname, hostname, pipe_dir) '
+                'mps_daemon_info{claimant!=""}'
+            )
+        ]
+        for node, labels, _ in [each for each in theirs if not each[0]["daemons"]]:
+            node["daemons"][labels.get("pipe_dir", "")] = "ok"
         for node, labels, value in rows("mps_problems > 0"):
             node["problems"][labels.get("severity", ""), labels.get("code", "")] = value
-        for node, _, _ in rows('mps_servers{state="FAULT"} > 0'):
+        for node, _, _ in rows(f'mps_servers{{state="FAULT"}} > 0 {_OURS}'):
             node["fault"] = True
-        for node, _, _ in rows("mps_server_consecutive_start_failures >= 3"):
+        for node, _, _ in rows(f"mps_server_consecutive_start_failures >= 3 {_OURS}"):
             node["failures"] = True
         for node, _, value in rows(f"max {_BY} (mps_last_reading_timestamp_seconds)"):
             node["read_at"] = min(value, now)
@@ -748,7 +759,13 @@ def _talk(words: Sequence[str], deadline: float) -> tuple[bytes, bytes]:
 def from_status(name: str, told: Mapping[str, Any], now: float) -> FleetNode:
     """What ``status --json`` of a node says. Raises KeyError, TypeError, ValueError or AttributeError where it is
     none."""
-    daemons, devices = list(told["daemons"]), list(told["devices"])
+    every, devices = list(told["daemons"]), list(told["devices"])
+    # Of other users' daemons those that answer are told where there is no other; what is wrong with them is no state of
+    # the node, as in its own status. A mpstui of before tells it of none.
+    own = [daemon for daemon in every if daemon.get("claimant") is None]
+    running = [daemon for daemon in own if daemon["health"] not in {"absent", "stale"}]
+    theirs = [daemon for daemon in every if daemon.get("claimant") is not None and daemon["health"] == "ok"]
+    daemons = own if running else [*own, *theirs]
     servers = [server for daemon in daemons for server in daemon["servers"]]
     known = [daemon for daemon in daemons if daemon["health"] not in {"absent", "stale"}]
     problems = tuple(
@@ -769,8 +786,9 @@ def from_status(name: str, told: Mapping[str, Any], now: float) -> FleetNode:
         read_at=now,
         simulated=told.get("source") == "simulated",
     )
-    failures = any((daemon["start_failures"] or {}).get("count", 0) >= 3 for daemon in daemons)
-    return judged(node, now, fault=any(server["status"] == "FAULT" for server in servers), failures=failures)
+    failures = any((daemon["start_failures"] or {}).get("count", 0) >= 3 for daemon in own)
+    fault = any(server["status"] == "FAULT" for daemon in own for server in daemon["servers"])
+    return judged(node, now, fault=fault, failures=failures)
 
 
 def _sum(values: Iterable[Any]) -> int | None:

@@ -787,7 +787,7 @@ DAEMON: Final[Thing[Daemon]] = Thing(
         ),
         Field(
             "claimant", "word of", TEXT, lambda d, v: _claimant(d), null=True,
-            about="The other user whose word alone it is what the daemon says; null: it counts for who asks.",
+            about="Another user, who alone confirms what this daemon says; null: you need nobody else to confirm it.",
             metric=_DAEMON_INFO,
         ),
         Field(

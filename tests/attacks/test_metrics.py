@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 
-from mpstui.core.model import Client, Context, ProcessKey, Server, Snapshot
+from mpstui.cli.status import to_json
+from mpstui.core import condition
+from mpstui.core.model import Client, Context, ProcessKey, Server, Snapshot, StartFailures
 from mpstui.core.trust import ANYBODY, Speaker
 from mpstui.export.metrics import Metrics
+from mpstui.fleet import Prometheus, from_status
 from tests.operations.fakes import GPU, client, node
 
 MALLORY = Speaker(64101, "a daemon of mallory")
@@ -73,3 +76,34 @@ def test_no_alert_goes_by_the_word_of_another_user() -> None:
         expr = alert.partition("expr: |")[2].partition("labels:")[0]
         if "$labels.pipe_dir" in alert and not alert.startswith(("MpsIdleMemory", "MpsNoLaunches")):
             assert 'unless on (instance, Hostname, hostname, pipe_dir) mps_daemon_info{claimant!=""}' in expr, alert
+
+
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside root's"])
+@pytest.mark.parametrize("what", ["FAULT", "blocked", "start failures"])
+def test_no_node_of_a_fleet_is_what_a_strangers_daemon_says(what: str, beside: bool) -> None:
+    shown = mallorys(replace(client(700), uid=64101, user="mallory"))
+    (his,) = shown.daemons
+    if what != "FAULT":
+        his = replace(his, servers=(replace(his.servers[0], status="ACTIVE"),))
+    if what == "blocked":
+        his = replace(his, condition=condition.silent("", (), False, condition.Moment()))
+    if what == "start failures":
+        his = replace(his, start_failures=StartFailures(9, 1.0, 2.0))
+    roots = replace(node(client(643)).daemons[0], pipe_dir=Path("/tmp/mps_1"))
+    told = from_status("n", to_json(replace(shown, daemons=(his, roots) if beside else (his,))), 1.0)
+    assert told.state == ("ABSENT" if what == "blocked" and not beside else "ok")
+    assert told.clients == (None if what == "blocked" and not beside else 1)
+    if beside:
+        assert [*told.daemons] == ["/tmp/mps_1"]
+    own = replace(his, uid=0, user="root", speaker=Speaker(0, "root's daemon"))
+    told = from_status("n", to_json(replace(shown, daemons=(own,))), 1.0)
+    assert told.state in {"FAULT", "BLOCKED", "NOT STARTING"}
+
+
+def test_nor_by_way_of_a_prometheus(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(Prometheus, "ask", lambda _, what, values: asked.append(values["query"]) or [])
+    Prometheus("http://x").look(1.0)
+    judging = [each for each in asked if re.match(r"mps_(daemon|server)", each)]
+    assert len(judging) == 5
+    assert all('mps_daemon_info{claimant!=""}' in each for each in judging)
