@@ -728,7 +728,7 @@ class _Feature(V3Operation):
     def tell(self, request: Request, node: V3Node, daemon: Daemon) -> tuple[str, tuple[str, ...]]:
         word = "enabled" if self.on else "disabled"
         if node.switched(request.value) is None:
-            told = "mpstui does not understand what feature describe prints"
+            told = "feature describe does not confirm it"
             return f"{request.value}: the daemon took it; {told}", node.features
         return f"{request.value} is {word}", ()
 

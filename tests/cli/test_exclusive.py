@@ -81,7 +81,10 @@ def test_it_is_set_before_the_start_and_what_was_there_before_is_given_back_at_t
     # A stop that gives nothing back says so, and it can be had later: of a daemon that was killed, too.
     told = mpstui("daemon", "start", "--exclusive", "--yes", "--device", "1", *at)
     stopped = mpstui("daemon", "stop", "--yes", *at[:2])
-    assert f"{uuid}: compute mode stays EXCLUSIVE_PROCESS; mpstui daemon stop --exclusive" in stopped.out
+    assert (
+        f"{uuid}: compute mode stays EXCLUSIVE_PROCESS; to set it back to DEFAULT: mpstui daemon stop --exclusive"
+        in stopped.out
+    )
     told = mpstui("daemon", "stop", "--exclusive", *at[:2])
     assert (told.status, modes(place)) == (6, ["Default", "Exclusive_Process"]), told
     assert f"DEFAULT again, for all users: {uuid}" in told.err

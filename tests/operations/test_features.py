@@ -36,7 +36,7 @@ def test_what_the_daemon_says_of_it(lines: tuple[str, ...], told: str, done: boo
     assert dict(enable.check(request, node, Daemon(HERE)))["now"] == told
     assert (enable.missing(request, node) is None) is done
     if told == "—":
-        assert "not say so" in enable.tell(request, node, Daemon(HERE))[0]
+        assert "feature describe does not confirm it" in enable.tell(request, node, Daemon(HERE))[0]
 
 
 def test_the_words_that_are_sent_and_taken_back() -> None:

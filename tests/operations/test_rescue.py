@@ -100,7 +100,7 @@ RULE = ExitStatus.REFUSED_BY_SAFETY_RULE
         ({"listed": ()}, RULE, "server 634 lists process"),
         ({"status": "ACTIVE"}, RULE, "server 634 is not in FAULT"),
         ({"answers": {"get_server_status": Outcome.BLOCKED}}, ExitStatus.NO_ANSWER, "is not known: it said blocked"),
-        ({"answers": {"get_client_list": Outcome.BLOCKED}}, ExitStatus.NO_ANSWER, "is not known: it said blocked"),
+        ({"answers": {"get_client_list": Outcome.BLOCKED}}, ExitStatus.NO_ANSWER, "are not known: it said blocked"),
     ],
 )
 async def test_one_that_the_daemon_says_nothing_of_the_kind_of_is_not_ended(start, tmp_path, said, status, why):

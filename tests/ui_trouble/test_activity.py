@@ -121,7 +121,7 @@ async def test_what_a_stranger_is_called_is_text() -> None:
         assert "computed without MPS" in said(app), "the node has no such process"
         await pilot.press("enter")
         assert isinstance(app.screen, ActivityScreen), "there is nothing more to tell, and that is said"
-        assert any("no client of MPS" in each.message for each in app._notifications)
+        assert any("not on a client of MPS" in each.message for each in app._notifications)
         assert app.screen.panel.size.height > app.screen.text.size.height, "who launches is what one has come for"
 
 
