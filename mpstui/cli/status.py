@@ -113,13 +113,14 @@ def unreadable(error: api.UnreadableNodeError) -> int:
 
 
 def exit_status(snapshot: Snapshot, *, named: bool = True) -> ExitStatus:
-    """4 where a daemon does not answer, cannot be asked, or is another user's in a directory of root's or of one's own,
-    0 where one does or is shown read-only, otherwise 3. Where none was ``named``, those of others, who start and stop
-    what they like, count only where there is no other, and one that does not answer is none then."""
+    """4 where a daemon does not answer or cannot be asked, or a directory of root's or of one's own that was ``named``
+    has another user's; 0 where one does or is shown read-only, otherwise 3. Where none was named, those of others, who
+    start and stop what they like, count only where there is no other, and one that does not answer is none then."""
     running = [daemon for daemon in snapshot.daemons if daemon.runs and (named or counts(daemon))]
     running = running or [daemon for daemon in snapshot.daemons if daemon.runs and daemon.health == "ok"]
     euid = os.geteuid()
-    if any(d.health != "ok" or d.usurped(euid) or in_anothers_place(d, euid) is not None for d in running):
+    misplaced = named and any(in_anothers_place(daemon, euid) is not None for daemon in running)
+    if misplaced or any(daemon.health != "ok" or daemon.usurped(euid) for daemon in running):
         return ExitStatus.NO_ANSWER
     return ExitStatus.DONE if running else ExitStatus.NO_DAEMON
 

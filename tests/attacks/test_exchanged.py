@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from mpstui import api
 from mpstui.cli.status import exit_status
 from mpstui.control.answer import Answer, Outcome
 from mpstui.core.trust import ANYBODY
@@ -19,7 +20,7 @@ from mpstui.observe.reducer import NodeState
 from mpstui.system.procfs import process_key
 
 from .conftest import Stranger
-from .programs import USURPS, lives, lying_daemon, mpstui, posing, roots_process, usurped
+from .programs import BINARY, USURPS, lives, lying_daemon, mpstui, posing, roots_process, usurped
 
 SOCKETS = r"""
 import ctypes, os, sys, time
@@ -556,3 +557,17 @@ def test_sockets_of_a_daemon_that_are_led_to_another_directory_are_listened_at(r
     assert place.state == "stale", "anybody may have put them there"
     assert place.detail.startswith(f"what listens there is the daemon in {crowd / 'mps'}; {led} can be changed by")
     assert mpstui("status", "--health", "--pipe-dir", led).returncode == 3
+
+
+def test_a_service_users_daemon_that_nobody_has_named_is_no_fault_of_the_node(
+    stranger: Stranger, crowd: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a directory of root's that all may write to: who names that directory is told, who looks at all is not."""
+    (crowd / "mps").mkdir()
+    (crowd / "mps").chmod(0o777)
+    lying_daemon(stranger, crowd / "mps", clients=[], mode=0, server=stranger.start("sleep", "600").pid)
+    monkeypatch.setenv("MPSTUI_CONTROL_BINARY", str(BINARY))
+    with api.open([crowd / "mps"]) as node:
+        snapshot = node.snapshot()
+    assert [daemon.health for daemon in snapshot.daemons] == ["ok"]
+    assert [int(exit_status(snapshot, named=named)) for named in (True, False)] == [4, 0]
