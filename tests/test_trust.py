@@ -17,6 +17,11 @@ from mpstui.core.trust import (
     Meant,
     NotNamedError,
     Speaker,
+    as_yet,
+    cut_off_by,
+    end_not_found,
+    end_usurped,
+    in_anothers_place,
     is_anothers,
     is_lying,
     is_usurped,
@@ -314,3 +319,73 @@ async def test_before_each_signal_it_is_asked_again_and_sigkill_is_the_last(
     process = SimpleNamespace(key=ProcessKey(7, 7), send=send, wait=wait)
     ended = await end_process(process, 1.0, lambda text: None, lambda _: forbids.pop(0), kill=kill)  # type: ignore[arg-type]
     assert (ended[0], done, forbids) == (status, sent, [])
+
+
+ONES_OWN = Speaker(2001, "alice's daemon", owner=2001, sockets=(2001,))
+
+
+@pytest.mark.parametrize(
+    ("speaker", "euid", "other"),
+    [
+        (ALICE._replace(owner=0, sockets=(0, 2001)), 0, 2001),
+        (ALICE._replace(owner=0, sockets=(2001,)), 2002, 2001),
+        (ALICE._replace(owner=2002, sockets=(2001,)), 2002, 2001),
+        (ALICE._replace(owner=0, sockets=(2001,)), 2001, None),  # her own, to herself
+        (
+            ALICE._replace(owner=2002, sockets=(2001,)),
+            0,
+            None,
+        ),  # of a directory of a third one's nobody expects anything
+        (ONES_OWN, 0, None),
+        (ONES_OWN._replace(owner=None), 0, None),  # nobody has looked
+        (ROOT._replace(owner=0, sockets=(0,)), 2001, None),
+        (ROOT._replace(owner=0, sockets=(ANYBODY,)), 0, None),
+        (ROOT._replace(owner=0, sockets=(ANYBODY, 2002)), 0, 2002),
+    ],
+)
+def test_whose_sockets_are_in_a_directory_of_anothers(speaker: Speaker, euid: int, other: int | None) -> None:
+    assert in_anothers_place(Place(Path("/p"), speaker, uid=2001), euid) == other
+
+
+def test_one_that_is_cut_off_is_not_told_so_as_well() -> None:
+    cut = Place(Path("/p"), ALICE._replace(owner=0, sockets=(2001,)), uid=0)
+    assert (cut.usurped(0), in_anothers_place(cut, 0)) == (True, None)
+
+
+@pytest.mark.parametrize(
+    ("uid", "reached", "end"),
+    [
+        (0, None, "As root, once its clients have ended, end its process: "),
+        (0, True, "As root, once its clients have ended, end its process: "),
+        (0, False, "As root, end its process: "),
+        (2001, None, "End its process, once its clients have ended: "),
+        (2001, False, "End its process: "),
+    ],
+)
+def test_how_a_daemon_that_is_cut_off_is_ended(uid: int, reached: bool | None, end: str) -> None:
+    """No client loses its work where it can still come to its daemon."""
+    cut = Place(Path("/p q"), ALICE._replace(reached=reached), uid=uid)
+    assert end_usurped(cut).startswith(f"{end}mpstui daemon stop --force --pipe-dir '/p q'.")
+    whose = "As root, end" if uid == 0 else "End"
+    assert end_not_found(cut).startswith(f"{whose} its process, once its clients have ended: mpstui daemon stop")
+    told = {None: "is not known", True: "can still connect through", False: None}[reached]
+    assert as_yet(cut) is None if told is None else told in str(as_yet(cut))
+
+
+def test_whose_the_sockets_of_one_are_that_is_cut_off() -> None:
+    of = [ALICE._replace(sockets=(2001,)), ALICE._replace(sockets=(2001, ANYBODY)), NOBODY._replace(sockets=(2001,))]
+    said = [cut_off_by(Place(Path("/p"), each, uid=0)) for each in of]
+    assert said == [f"its sockets are those of {ALICE.why}", ALICE.why, NOBODY.why]
+
+
+def test_of_several_that_are_cut_off_the_first_is_told() -> None:
+    cut = [
+        Place(Path("/first"), BOB._replace(sockets=(2002,)), uid=0, pid=7),
+        Place(Path("/second"), BOB._replace(sockets=(2002,)), uid=2001, pid=8),
+    ]
+    with pytest.raises(NotNamedError) as refused:
+        meant(cut, lambda one: one.runs, 2001)
+    text = str(refused.value)
+    assert text.startswith("nothing was sent: daemon 7 of root runs in /first, but")
+    assert "--pipe-dir /first." in text
+    assert "/second" not in text

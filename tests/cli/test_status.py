@@ -28,7 +28,7 @@ from .conftest import Mpstui
 
 DAEMON = {
     "pid", "uid", "pipe_dir", "log_dir", "protocol", "version", "multiuser", "speaks_for", "health", "health_detail",
-    "static_partitioning", "read_only", "start_failures",
+    "claimant", "static_partitioning", "read_only", "start_failures",
     "inherited_pinned_mem_limits",
     "watch", "watch_detail", "user", "start_time", "remedy", "holder", "ordinals", "limits", "lacks",
     "cause", "since", "freed_by", "ends", "pending", "sm_partitions", "sm_partitions_detail", "v3",
