@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 from textual.pilot import Pilot
-from textual.widgets import Input
+from textual.widgets import Input, OptionList
 
 from mpstui.core import condition
 from mpstui.core.model import Past, ProcessKey, ServerFault, Snapshot
@@ -309,6 +309,22 @@ async def test_enter_opens_the_details_of_the_row(panel: str, kind: str) -> None
         assert app.screen.kind == kind
         await press(pilot, "escape")
         assert isinstance(app.screen, Overview)
+
+
+@pytest.mark.parametrize("key", ["pageup", "pagedown"])
+async def test_a_page_of_commands_that_have_no_room_is_none(key: str) -> None:
+    """Found by the monkey: a traceback, where the terminal had become too small for the list."""
+    app = make_app(one_daemon())
+    async with app.run_test(size=SIZE) as pilot:
+        await press(pilot, "colon")
+        entries = app.screen.query_one(OptionList)
+        await until(pilot, lambda: entries.option_count > 0 and entries.highlighted is not None)
+        await pilot.resize_terminal(300, 3)
+        await until(pilot, lambda: not entries.scrollable_content_region)
+        await press(pilot, *"set", "down", key)
+        await pilot.resize_terminal(*SIZE)
+        await press(pilot, "down", key)
+        assert isinstance(app.screen, Palette)
 
 
 async def test_help_palette_and_quit() -> None:

@@ -135,6 +135,14 @@ class Entries(CommandList, can_focus=False):
         strip, line = super().render_line(y), self.scroll_offset.y + y
         return pointed(strip) if begins(self, self.highlighted, line) else strip
 
+    def action_page_up(self) -> None:
+        if self.scrollable_content_region:  # without room Textual's has no line that it could go on from
+            super().action_page_up()
+
+    def action_page_down(self) -> None:
+        if self.scrollable_content_region:
+            super().action_page_down()
+
 
 class Palette(CommandPalette):
     """Textual's, with its keys at its foot, as a dialog has them, and help: by F1, and by ? where nothing is typed."""
