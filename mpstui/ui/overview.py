@@ -1053,15 +1053,14 @@ class Overview(WithPast, WithTrouble, Ground):
             return
         if self.clients.search if not editing else self._finding:
             self.clients.find("")
-            if editing:
-                self._end_filter()
-            return
-        if self._filter is not None:
-            self._filter.value = ""
-        self.clients.set_filter("")
-        self._keep_filter()
+        else:
+            if self._filter is not None:
+                self._filter.value = ""
+            self.clients.set_filter("")
+            self._keep_filter()
         if editing:
             self._end_filter()
+        self._show_keys()
 
     @on(ClientsPanel.Ended)
     def _pinned_ended(self, message: ClientsPanel.Ended) -> None:

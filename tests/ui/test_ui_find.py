@@ -338,3 +338,16 @@ async def test_the_picker_of_groups_counts_the_groups_of_now() -> None:
         assert app.screen.panel.rows[row].detail != "1 group"
         await push(pilot, node(client(0)))
         assert app.screen.panel.rows[row].detail == "1 group"
+
+
+@pytest.mark.parametrize(("keys", "said"), [(("U", "j", "enter"), "user=alice"), (("f", *"vllm", "enter"), "vllm")])
+async def test_the_foot_forgets_a_filter_and_a_search_with_the_list(keys: tuple[str, ...], said: str) -> None:
+    """Seen: all clients, and ``/ user=alice`` at the foot until the next snapshot, which a frozen screen never gets."""
+    app = make_app(one_daemon())
+    async with app.run_test(size=(120, 24)) as pilot:
+        await pilot.press(*keys)
+        await pilot.pause()
+        assert said in text_of(app).splitlines()[-1]
+        await pilot.press("escape")
+        await pilot.pause()
+        assert said not in text_of(app).splitlines()[-1]
