@@ -86,8 +86,29 @@ FORGED = {
 }
 
 
-@pytest.mark.parametrize("kind", ["slurm", "pbs"])
-@pytest.mark.parametrize("forged", FORGED.values(), ids=list(FORGED))
+def stopping(kind: UnitKind) -> tuple[str, str]:
+    """What a part of a job script is made of that ends daemons: its functions, and what the epilogue calls of them."""
+    text = unit_text(kind, (DaemonSpec(Path("/x/pipe"), Path("/x/log"), ("GPU-1",), multi_user=True),))
+    functions, _, calls = text.partition('\ncase "$part" in\n')
+    return functions.partition("\n    exit 1\n}\n")[2], calls[calls.index("\nepilog") :]
+
+
+def test_slurm_and_pbs_stop_a_daemon_in_the_same_words() -> None:
+    """So that what stops it beside each forged file is tried in one of them, and one file in both."""
+    functions, calls = stopping("slurm")
+    assert "pid" in functions
+    assert "stop" in calls
+    assert stopping("pbs") == (functions, calls)
+
+
+@pytest.mark.parametrize(
+    ("kind", "forged"),
+    [
+        *(pytest.param("slurm", forged, id=f"slurm-{name}") for name, forged in FORGED.items()),
+        pytest.param("pbs", FORGED["one"], id="pbs-one"),
+        pytest.param("pbs", FORGED["none"], id="pbs-none"),
+    ],
+)
 def test_an_epilog_goes_by_no_pid_file(place: Path, kind: UnitKind, forged: Callable[[Path], None]) -> None:
     spec = DaemonSpec(place / "pipe", place / "log", ("GPU-1",), multi_user=True)
     text = unit_text(kind, (spec,)).replace('$(basename "$0")', '$(basename "$PART")')
