@@ -336,21 +336,21 @@ async def test_a_panel_that_goes_says_which_key_brings_it_back(size) -> None:
 
 
 @pytest.mark.parametrize("size", [(60, 15), (80, 24), (120, 40), (160, 48), (200, 60)])
-@pytest.mark.parametrize("digit", "12345")
-async def test_z_gives_the_panel_that_the_user_is_in_the_whole_screen_and_back(size, digit) -> None:
+async def test_z_gives_the_panel_that_the_user_is_in_the_whole_screen_and_back(size) -> None:
     app = make_app(one_daemon())
     async with app.run_test(size=size) as pilot:
-        await pilot.press(digit)
-        await pilot.pause()
-        panel, before = app.focused, text_of(app)
-        await pilot.press("z")
-        await pilot.pause()
-        assert app.focused is panel
-        assert panel.size == (size[0], size[1] - 2)
-        assert [each.id for each in app.screen.query("Panel") if each.display] == [panel.id]
-        await pilot.press("z" if digit in "135" else "escape")
-        await pilot.pause()
-        assert text_of(app) == before
+        for digit in "41235":  # the clients have the focus already
+            await pilot.press(digit)
+            await pilot.pause()
+            panel, before = app.focused, text_of(app)
+            await pilot.press("z")
+            await pilot.pause()
+            assert app.focused is panel, digit
+            assert panel.size == (size[0], size[1] - 2), digit
+            assert [each.id for each in app.screen.query("Panel") if each.display] == [panel.id], digit
+            await pilot.press("z" if digit in "135" else "escape")
+            await pilot.pause()
+            assert text_of(app) == before, digit
 
 
 class Memory(dict):
