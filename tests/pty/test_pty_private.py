@@ -114,7 +114,7 @@ def groups() -> list[list[str]]:
 def test_it_starts_paints_and_heeds_keys_where_names_are_missing(names: list[str], node: Node) -> None:
     assert names
     command = [sys.executable, str(PROGRAM), ",".join(names), "--pipe-dir", str(node.pipe_dir)]
-    with Terminal(command) as terminal:
+    with Terminal(command, columns=120, lines=40) as terminal:  # each is painted whole again and again
         terminal.wait_for(WHOLE)
         terminal.wait_for(re.compile(rf"\b{node.client_pids()[0]}\b"))
         terminal.key("?")

@@ -41,7 +41,9 @@ class Renamed(SourceFileLoader):
 
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)
-        source = self._renamed.sub(rf"\1{SUFFIX}", self.get_data(path).decode("utf-8"))
+        source, renamed = self._renamed.subn(rf"\1{SUFFIX}", self.get_data(path).decode("utf-8"))
+        if not renamed:  # compiled long ago: all of Textual anew takes longer than what the program does then
+            return super().get_code(fullname)
         code: Any = compile(source, path, "exec", dont_inherit=True)
         return code
 
