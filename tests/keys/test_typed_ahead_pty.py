@@ -47,7 +47,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Programs]:
                 if options != REPLAY:
                     node = open_now.enter_context(simulated_node(*options.split()))
                     arguments = ["--pipe-dir", str(node.pipe_dir)]
-                    shown = "HELD" if "held" in options else "⁴Clients"
+                    shown = "HELD" if "held" in options else "⁴"
                 running[options] = open_now.enter_context(recorded(folder, arguments, shown))
             return running[options]
 

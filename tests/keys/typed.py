@@ -197,12 +197,12 @@ class Recorded:
 
 
 @contextmanager
-def recorded(folder: Path, arguments: Sequence[str], shown: str = "⁴Clients") -> Iterator[Recorded]:
+def recorded(folder: Path, arguments: Sequence[str], shown: str = "⁴") -> Iterator[Recorded]:
     """The program with these arguments, once that is shown."""
     file = folder / "keys"
     where = ":".join(map(str, (HERE, HERE.parent / "pty", HERE.parents[1])))
     command = [sys.executable, str(HERE / "recorder.py"), str(file), *arguments]
-    with Terminal(command, environment={"PYTHONPATH": where, "TEXTUAL_FPS": FRAMES}) as terminal:
+    with Terminal(command, environment={"PYTHONPATH": where, "TEXTUAL_FPS": FRAMES}, columns=100, lines=30) as terminal:
         terminal.wait_for(shown)
         terminal.looks = False
         yield Recorded(terminal, file)
