@@ -101,46 +101,52 @@ async def test_latencies_and_bars_follow_the_key_within_a_second(size):
         await until(pilot, lambda: "p99 up to 87.1 ms" in text_of(app))
 
 
-@pytest.mark.parametrize(
-    ("field", "keys", "value"),
-    [
-        ("preset", ["left"], "illegal + fma"),
-        ("kernel", ["right"], ("triad",)),
-        ("kernel", ["left"], ("nbody",)),
-        ("clients", ["plus", "plus", "minus"], 5),
-        ("clients", ["shift+right"], 14),
-        ("clients", ["shift+left"], 1),
-        ("clients", ["8"], 8),
-        ("clients", ["1", "2", "backspace"], 1),
-        ("device", ["right"], (GPU1,)),
-        ("device", ["left"], (GPU0, GPU1)),
-        ("shares", ["left"], (24.0,)),
-        ("shares", ["shift+right"], (35.0,)),
-        ("shares", [*"10", "comma", *"20", "comma", *"30", "comma", *"40"], (10.0, 20.0, 30.0, 40.0)),
-        ("shares", [*"12", "full_stop", *"5"], (12.5,)),
-        ("shares", ["backspace"], ()),
-        ("hold", ["equals_sign"], "percentage"),
-        ("memory", ["right", "right"], "2G"),
-        ("memory", [*"900", "m"], "900M"),
-        ("memory", [*"10", "G"], "10G"),
-        ("priority", ["right"], (0,)),
-        ("priority", ["left"], (0, 1)),
-        ("seconds", ["right"], 10.0),
-        ("seconds", [*"90"], 90.0),
-        ("seconds", ["9", "backspace"], None),
-        ("where", ["right"], "private"),
-        ("where", ["left"], "off"),
-    ],
-)
-async def test_each_field(field, keys, value):
+OF_FIELDS = [
+    ("preset", ["left"], "illegal + fma"),
+    ("kernel", ["right"], ("triad",)),
+    ("kernel", ["left"], ("nbody",)),
+    ("clients", ["plus", "plus", "minus"], 5),
+    ("clients", ["shift+right"], 14),
+    ("clients", ["shift+left"], 1),
+    ("clients", ["8"], 8),
+    ("clients", ["1", "2", "backspace"], 1),
+    ("device", ["right"], (GPU1,)),
+    ("device", ["left"], (GPU0, GPU1)),
+    ("shares", ["left"], (24.0,)),
+    ("shares", ["shift+right"], (35.0,)),
+    ("shares", [*"10", "comma", *"20", "comma", *"30", "comma", *"40"], (10.0, 20.0, 30.0, 40.0)),
+    ("shares", [*"12", "full_stop", *"5"], (12.5,)),
+    ("shares", ["backspace"], ()),
+    ("hold", ["equals_sign"], "percentage"),
+    ("memory", ["right", "right"], "2G"),
+    ("memory", [*"900", "m"], "900M"),
+    ("memory", [*"10", "G"], "10G"),
+    ("priority", ["right"], (0,)),
+    ("priority", ["left"], (0, 1)),
+    ("seconds", ["right"], 10.0),
+    ("seconds", [*"90"], 90.0),
+    ("seconds", ["9", "backspace"], None),
+    ("where", ["right"], "private"),
+    ("where", ["left"], "off"),
+]
+"""Keys in a field that is as the panel opens, and what it is then."""
+
+
+async def test_each_field():
+    names = {"kernel": "kernels", "device": "devices", "memory": "memory_limit", "preset": "kernel_names"}
     app = load_app(snapshot=FREE)
     async with app.run_test(size=SIZE) as pilot:
-        await opened(pilot, *DOWN[field], *keys)
-        setup = setup_of(app)
-        name = {"kernel": "kernels", "device": "devices", "memory": "memory_limit", "preset": "kernel_names"}.get(
-            field, field
-        )
-        assert getattr(setup, name) == value
+        await opened(pilot)
+        fields, at = app.screen.fields, 0
+        first = fields.setup, fields.chosen
+        for field, keys, value in OF_FIELDS:
+            steps = len(DOWN[field]) - at
+            await pilot.press(*["down"] * steps or ["up", "down"] * (at > 0))  # what was typed ends
+            fields.setup, fields.chosen = first
+            at += steps
+            assert (fields.field.id, fields.editing) == (field, False)
+            await pilot.press(*keys)
+            assert getattr(setup_of(app), names.get(field, field)) == value, (field, keys)
 
 
 async def test_what_is_typed_in_a_rush_goes_into_the_field_that_was_gone_to():
