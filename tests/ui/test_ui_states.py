@@ -21,7 +21,7 @@ from mpstui.ui.lines import StyledScreen
 from mpstui.ui.private import Update
 from mpstui.ui.theme import contrast
 
-from .screen import make_app, text_of, until
+from .screen import make_app, push, text_of, until
 from .snapshots import (
     NOW,
     PIPE,
@@ -100,9 +100,14 @@ async def test_a_screen_that_is_being_taken_down_is_not_brought_up_to_date() -> 
 
 async def test_simulated_is_always_said() -> None:
     by_source = rich(source="simulated", daemons=(daemon(),))
-    for snapshot in (simulated(), by_source, rich(daemons=(daemon(simulated=True),))):
+    nodes = simulated(), by_source, rich(daemons=(daemon(simulated=True),))
+    app = make_app(nodes[0])
+    async with app.run_test(size=SIZE) as pilot:
         for size in (SIZE, (80, 24), (60, 15), (44, 10)):
-            assert "SIMULATED" in await screen_of(snapshot, size), size
+            await pilot.resize_terminal(*size)
+            for number, snapshot in enumerate(nodes):
+                assert "SIMULATED" not in await push(pilot, rich())
+                assert "SIMULATED" in await push(pilot, snapshot), (size, number)
 
 
 async def test_a_fault_is_a_word_a_symbol_and_a_problem() -> None:
@@ -114,10 +119,8 @@ async def test_a_fault_is_a_word_a_symbol_and_a_problem() -> None:
     assert "clients 2000, 2007, 2014 lost; no proof: server.log names client 2007" in text
 
 
-@pytest.mark.parametrize("health", ["held", "blocked", "stale", "absent", None])
-@pytest.mark.parametrize("broken", ["no devices", "NVML hangs", "no logs"])
-async def test_nothing_is_said_to_be_live_that_is_not_read(health: Health | None, broken: str) -> None:
-    """Devices by NVML, and events by the logs of a daemon that is there."""
+def unread(health: Health | None, broken: str) -> tuple[Snapshot, str | None]:
+    """A node whose daemon is not well, with something that cannot be read; what is said to be live all the same."""
     shot = unhealthy(health) if health is not None else replace(no_daemon(), nvml_detail=None, devices=rich().devices)
     runs = health in {"held", "blocked"}
     if broken == "no logs":
@@ -128,11 +131,21 @@ async def test_nothing_is_said_to_be_live_that_is_not_read(health: Health | None
         devices, detail = ((), None) if broken == "no devices" else (shot.devices, "NVML has not answered for 5 s")
         shot = replace(shot, devices=devices, nvml_detail=detail)
         live = "Events are live." if runs else None
-    text = " ".join((await screen_of(shot, (160, 60))).replace("│", " ").split())
-    assert "by itself" in text
-    assert ("live" in text) == (live is not None)
-    assert live is None or live in text
-    assert "run on" in text or not runs
+    return shot, live
+
+
+async def test_nothing_is_said_to_be_live_that_is_not_read() -> None:
+    """Devices by NVML, and events by the logs of a daemon that is there."""
+    app = make_app(rich())
+    async with app.run_test(size=(160, 60)) as pilot:
+        for health in ("held", "blocked", "stale", "absent", None):
+            for broken in ("no devices", "NVML hangs", "no logs"):
+                shot, live = unread(health, broken)
+                text = " ".join((await push(pilot, shot)).replace("│", " ").split())
+                assert "by itself" in text, (health, broken)
+                assert ("live" in text) == (live is not None), (health, broken)
+                assert live is None or live in text, (health, broken)
+                assert "run on" in text or health not in {"held", "blocked"}, (health, broken)
 
 
 @pytest.mark.parametrize("health", ["held", "blocked", "stale", "absent"])
