@@ -724,41 +724,41 @@ async def test_a_change_of_a_limit_is_taken_back_by_a_key_that_its_outcome_names
         assert "Undo" not in text_of(app).splitlines()[-1], "the keys do not offer what is refused"
 
 
-@pytest.mark.parametrize(
-    "since",
-    [
-        {"key": ProcessKey(2001, 7)},
-        {"key": ProcessKey(1200, 7), "start_time": None},
-        {"key": None, "condition": condition.gone("", "")},
-        {"key": None},
-        {"speaker": Speaker(2001, "a daemon of mallory")},
-        {"speaker": Speaker(0, "root's daemon", (1, 2, 3, 4, 5, 6))},
-    ],
-    ids=["another", "same number", "gone", "nobody knows", "a stranger's", "other sockets"],
-)
-async def test_nothing_is_taken_back_on_another_daemon_of_that_directory(since: dict[str, object]) -> None:
+OTHER_DAEMONS = {
+    "another": {"key": ProcessKey(2001, 7)},
+    "same number": {"key": ProcessKey(1200, 7), "start_time": None},
+    "gone": {"key": None, "condition": condition.gone("", "")},
+    "nobody knows": {"key": None},
+    "a stranger's": {"speaker": Speaker(2001, "a daemon of mallory")},
+    "other sockets": {"speaker": Speaker(0, "root's daemon", (1, 2, 3, 4, 5, 6))},
+}
+
+
+async def test_nothing_is_taken_back_on_another_daemon_of_that_directory() -> None:
     """A default is the daemon's: whoever starts there next has its own."""
     first = daemon(key=ProcessKey(1200, 6), speaker=Speaker(0, "root's daemon", (1, 2, 3, 4, 5, 5)))
+    back = Request("set_active_thread_percentage", PIPE, "50")
     app = make_app(rich(daemons=(first,)))
     async with app.run_test(size=SIZE) as pilot:
-        back = Request("set_active_thread_percentage", PIPE, "50")
-        app.keep_way_back(back, first)
-        app.collector.push(rich(daemons=(replace(first, servers=()),)))
-        await pilot.pause()
-        await press(pilot, "f4")
-        assert isinstance(app.screen, ChangeForm), "without its server it is still the same daemon"
-        assert app.screen.request() == back
-        await press(pilot, "escape")
-        app.collector.push(rich(daemons=(replace(first, **since),)))
-        await pilot.pause()
-        assert "Undo" not in text_of(app).splitlines()[-1]
-        await press(pilot, "f4")
-        assert isinstance(app.screen, Overview)
-        text = "the daemon that was changed is not there any more, so nothing can be undone"
-        assert text in [each.message for each in app._notifications]
-        app.collector.push(rich(daemons=()))
-        await press(pilot, "f4")
-        assert isinstance(app.screen, Overview)
+        for name, since in OTHER_DAEMONS.items():
+            await push(pilot, rich(daemons=(replace(first, servers=()),)))
+            app.keep_way_back(back, first)
+            app.clear_notifications()
+            if name == "another":
+                await press(pilot, "f4")
+                assert isinstance(app.screen, ChangeForm), "without its server it is still the same daemon"
+                assert app.screen.request() == back
+                await press(pilot, "escape")
+            assert "Undo" in text_of(app).splitlines()[-1], name
+            await push(pilot, rich(daemons=(replace(first, **since),)))
+            assert "Undo" not in text_of(app).splitlines()[-1], name
+            await press(pilot, "f4")
+            assert isinstance(app.screen, Overview), name
+            text = "the daemon that was changed is not there any more, so nothing can be undone"
+            assert text in [each.message for each in app._notifications], name
+            app.collector.push(rich(daemons=()))
+            await press(pilot, "f4")
+            assert isinstance(app.screen, Overview), name
 
 
 @pytest.mark.parametrize("panel", ["1", "4"])

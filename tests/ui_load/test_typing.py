@@ -11,26 +11,33 @@ from mpstui.ui.overview import Overview
 
 from .fakes import DOWN, FREE, SIZE, load_app, opened, setup_of
 
+TYPED = [
+    ("clients", ["1", "2", "left", "5"], 152),
+    ("clients", ["1", "2", "home", "5"], 512),
+    ("clients", ["1", "2", "home", "delete"], 2),
+    ("clients", ["1", "2", "shift+left", "7"], 17),
+    ("clients", ["1", "2", "shift+home", "7"], 7),
+    ("clients", ["1", "2", "ctrl+u", "3"], 3),
+    ("seconds", ["9", "0", "left", "full_stop"], 9.0),
+    ("seconds", ["9", "0", "left", "full_stop", "5"], 9.50),
+]
 
-@pytest.mark.parametrize(
-    ("field", "keys", "value"),
-    [
-        ("clients", ["1", "2", "left", "5"], 152),
-        ("clients", ["1", "2", "home", "5"], 512),
-        ("clients", ["1", "2", "home", "delete"], 2),
-        ("clients", ["1", "2", "shift+left", "7"], 17),
-        ("clients", ["1", "2", "shift+home", "7"], 7),
-        ("clients", ["1", "2", "ctrl+u", "3"], 3),
-        ("seconds", ["9", "0", "left", "full_stop"], 9.0),
-        ("seconds", ["9", "0", "left", "full_stop", "5"], 9.50),
-    ],
-)
-async def test_a_cursor_and_a_selection(field, keys, value) -> None:
+
+async def test_a_cursor_and_a_selection() -> None:
     app = load_app(snapshot=FREE)
     async with app.run_test(size=SIZE) as pilot:
-        await opened(pilot, *DOWN[field], *keys)
-        assert getattr(setup_of(app), field) == value
-        assert isinstance(app.screen, LoadScreen)
+        await opened(pilot)
+        fields, at = app.screen.fields, 0
+        first = fields.setup
+        for field, keys, value in TYPED:
+            steps = len(DOWN[field]) - at
+            at += steps
+            await pilot.press(*["down"] * steps or ["up", "down"])  # what was typed ends
+            fields.setup = first
+            assert (fields.field.id, fields.editing) == (field, False)
+            await pilot.press(*keys)
+            assert getattr(setup_of(app), field) == value, keys
+            assert isinstance(app.screen, LoadScreen)
 
 
 @pytest.mark.parametrize(
