@@ -31,7 +31,7 @@ from mpstui.core.trust import (
     whose_word,
     why_not,
 )
-from mpstui.operations.signals import Guard, end_process
+from mpstui.operations.signals import AFTER_KILL, Guard, end_process
 from mpstui.operations.types import ExitStatus
 from mpstui.system.procfs import Trouble
 
@@ -307,6 +307,7 @@ async def test_before_each_signal_it_is_asked_again_and_sigkill_is_the_last(
     sent: list[signal.Signals],
 ) -> None:
     done: list[signal.Signals] = []
+    waits: list[float] = []
 
     def send(number: signal.Signals) -> Trouble | None:
         if trouble is None:
@@ -314,11 +315,14 @@ async def test_before_each_signal_it_is_asked_again_and_sigkill_is_the_last(
         return trouble
 
     async def wait(patience: float) -> bool:
+        waits.append(patience)
         return ends_at == 0 or ends_at in done
 
     process = SimpleNamespace(key=ProcessKey(7, 7), send=send, wait=wait)
-    ended = await end_process(process, 1.0, lambda text: None, lambda _: forbids.pop(0), kill=kill)  # type: ignore[arg-type]
+    how = {} if kill else {"kill": False}
+    ended = await end_process(process, 2.0, lambda text: None, lambda _: forbids.pop(0), **how)  # type: ignore[arg-type]
     assert (ended[0], done, forbids) == (status, sent, [])
+    assert set(waits) <= {0, 2.0, AFTER_KILL}, "of one that may not be signalled it is asked, and not waited for"
 
 
 ONES_OWN = Speaker(2001, "alice's daemon", owner=2001, sockets=(2001,))
