@@ -137,11 +137,11 @@ class Entries(CommandList, can_focus=False):
 
     def action_page_up(self) -> None:
         if self.scrollable_content_region:  # without room Textual's has no line that it could go on from
-            super().action_page_up()
+            super().action_page_up()  # type: ignore[no-untyped-call]
 
     def action_page_down(self) -> None:
         if self.scrollable_content_region:
-            super().action_page_down()
+            super().action_page_down()  # type: ignore[no-untyped-call]
 
 
 class Palette(CommandPalette):
