@@ -15,7 +15,7 @@ from textual.strip import Strip
 from textual.widgets import Static
 
 from mpstui.core.model import Condition, Event, Health, Problem, ProcessKey, Snapshot, StartFailures
-from mpstui.ui.app import NewSnapshot
+from mpstui.ui.app import MpsTuiApp, NewSnapshot
 from mpstui.ui.bars import Header
 from mpstui.ui.lines import StyledScreen
 from mpstui.ui.private import Update
@@ -577,6 +577,42 @@ async def test_whatever_is_painted_on_whatever_band_can_be_read() -> None:
                 if found < least:
                     low[names] = round(found, 2)
             assert low == {}, theme
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 48)], ids=str)
+async def test_the_line_at_the_top_is_read_behind_a_dialog_as_before_it(size: tuple[int, int]) -> None:
+    """It says what is asked about. Shaded with the rest, node, SIMULATED and health had a contrast of 2.5 to 3.4."""
+    app = make_app(simulated())
+    async with app.run_test(size=size) as pilot:
+        for theme in ("mpstui-contrast", "mpstui-dark", "mpstui-light"):
+            app.theme = theme
+            await pilot.pause()
+            before = _inks_of_row(app, 0)
+            await pilot.press("question_mark")
+            await until(pilot, lambda: app.screen is not app.overview)
+            behind = _inks_of_row(app, 0)
+            await pilot.press("escape")
+            await until(pilot, lambda: app.screen is app.overview)
+            assert "SIMULATED" in "".join(each for each, _, _ in behind)
+            assert behind == before, theme
+            low = {
+                character: round(found, 2)
+                for character, ink, ground in behind
+                if character.strip() and (found := contrast(Color.parse(ink), Color.parse(ground))) < 4.5
+            }
+            assert low == {}, theme
+
+
+def _inks_of_row(app: MpsTuiApp, row: int) -> list[tuple[str, str, str]]:
+    """What is painted there: characters, each with its ink and its ground."""
+    strip = app.screen._compositor.render_strips()[row]
+    painted = [(segment.text, segment.style) for segment in strip if segment.style is not None]
+    return [
+        (character, style.color.get_truecolor().hex, style.bgcolor.get_truecolor().hex)
+        for text, style in painted
+        if style.color is not None and style.bgcolor is not None
+        for character in text
+    ]
 
 
 async def test_what_does_nothing_now_is_in_brackets_and_where_the_keys_go_is_a_sign() -> None:

@@ -41,16 +41,20 @@ _DOES: Final = {"Esc": "close", "Tab": "app.focus_next", "y": "copy", "Enter": "
 
 class _Shade(BackgroundScreen):
     """The screen below, tinted as Textual does it, but once for each of its styles and not for each of its cells' runs:
-    a dialog that opens paints it four times."""
+    a dialog that opens paints it four times. The line at the top is not tinted: it is to be read."""
 
     @classmethod
     def process_segments(cls, segments: Iterable[Segment], color: Color) -> Iterable[Segment]:
         tinted: dict[Style | None, Style | None] = {}
+        tint = color.with_alpha(0)
         for text, style, control in segments:
             if not control and style not in tinted:
-                (one,) = super().process_segments([Segment(text, style)], color)
+                (one,) = super().process_segments([Segment(text, style)], tint)
                 tinted[style] = one.style
             yield Segment(text, style if control else tinted[style], control)
+            if text == "\n" and tint is not color:
+                tint = color
+                tinted.clear()
 
 
 USUAL_WIDTH: Final = 100
