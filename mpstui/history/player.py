@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from typing import Final, NamedTuple, TypeVar
 
 from mpstui.core.model import EMPTY, Snapshot
@@ -162,35 +163,39 @@ class Player:
                     return ShownMoment(when, shown)
         return None
 
-    def next_event(self, after: float) -> ShownMoment | None:
-        """The first moment behind ``after`` with an event that was not there before; None where there is none."""
-        return self._look(lambda: self._next_event(after))
+    def next_event(self, after: float, many: int = 1) -> ShownMoment | None:
+        """The first moment behind ``after`` with an event that was not there before; None where there is none.
+        ``many``: of so many the last, or the last there is."""
+        return self._look(lambda: _as_far(self._later(after), many))
 
-    def _next_event(self, after: float) -> ShownMoment | None:
+    def _later(self, after: float) -> Iterator[ShownMoment]:
         heads = self.tape.heads()
         for number in range(member_at(heads, after), len(heads)):
             if heads[number].events and (heads[number].last > after or number == len(heads) - 1):
                 for moment in self._news(number):
                     if moment.time > after:
-                        return moment
-        return None
+                        after = moment.time
+                        yield moment
 
-    def previous_event(self, before: float) -> ShownMoment | None:
-        """The last moment before ``before`` with an event that was not there before; None where there is none."""
-        return self._look(lambda: self._previous_event(before))
+    def previous_event(self, before: float, many: int = 1) -> ShownMoment | None:
+        """The last moment before ``before`` with an event that was not there before; None where there is none.
+        ``many``: of so many the first, or the first there is."""
+        return self._look(lambda: _as_far(self._earlier(before, many), many))
 
-    def _previous_event(self, before: float) -> ShownMoment | None:
+    def _earlier(self, before: float, many: int) -> Iterator[ShownMoment]:
+        """``many``: as many as are kept of a member."""
         heads = self.tape.heads()
         for number in reversed(range(member_at(heads, before) + 1 if heads else 0)):
             if heads[number].events:
-                found = None
+                last: dict[float, ShownMoment] = {}
                 for moment in self._news(number):
                     if moment.time >= before:
                         break
-                    found = moment
-                if found is not None:
-                    return found
-        return None
+                    last[moment.time] = moment
+                    if len(last) > many:
+                        del last[next(iter(last))]
+                for before in reversed(last):
+                    yield last[before]
 
     def _in(self, number: int, head: Head, time: float) -> ShownMoment | None:
         """The last snapshot of the member up to ``time``."""
@@ -234,6 +239,18 @@ class Player:
         except RecordingError as error:
             self.trouble = f"The recording is damaged: {error}. It is shown up to there."
             self._until = time if self._until is None else min(self._until, time)
+
+
+def _as_far(moments: Iterator[ShownMoment], many: int) -> ShownMoment | None:
+    """The last of so many, or as far as they can be read."""
+    found = None
+    try:
+        for moment in islice(moments, many):
+            found = moment
+    except _EnoughError:
+        if found is None:
+            raise
+    return found
 
 
 def _newest(snapshot: Snapshot) -> object:

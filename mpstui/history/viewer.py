@@ -91,6 +91,8 @@ class Viewer:
         self._meanwhile: Callable[[Snapshot], None] | None = None
         self._task: asyncio.Task[None] | None = None
         self._moving = asyncio.Lock()
+        self._events, self._seconds = 0, 0.0
+        """What was asked for while a move was under way: it is one move, by the sum."""
 
     @property
     def live(self) -> NodeWatcher | None:
@@ -195,12 +197,16 @@ class Viewer:
     # Moving.
 
     async def step(self, events: int) -> str | None:
-        """To the next event, or with -1 to the one before."""
+        """To the next event, or with -1 to the one before; of several, as far as there are so many."""
+        self._events += events
         async with self._moving:
+            events, self._events = self._events, 0
             at = self._now()
+            if not events:
+                return None
 
             def look(player: Player) -> ShownMoment | None:
-                return player.next_event(at) if events > 0 else player.previous_event(at)
+                return player.next_event(at, events) if events > 0 else player.previous_event(at, -events)
 
             found, span = await self._ask(lambda player: (look(player), player.span))
             if found is None and events > 0:
@@ -212,8 +218,10 @@ class Viewer:
 
     async def move(self, seconds: float) -> str | None:
         """So far on, or back."""
+        self._seconds += seconds
         async with self._moving:
-            return await self._go(self._now() + seconds)
+            seconds, self._seconds = self._seconds, 0.0
+            return await self._go(self._now() + seconds) if seconds else None
 
     async def jump(self, text: str) -> str | None:
         """To a time as a person writes it: HH:MM, HH:MM:SS, with a date before it, 10m for ten minutes ago.

@@ -235,7 +235,8 @@ class MpsTuiApp(ScreenProgram):
             self.notify("No earlier states are kept here.", severity="warning", markup=False)
             return
         self._paused_at = None
-        self.run_worker(self._travel(getattr(self.past, how), done, *values), group=OPENING, exit_on_error=False)
+        work = self._travel(getattr(self.past, how), done, *values)
+        self.run_worker(work, name=how, group=OPENING, exit_on_error=False)
 
     async def _travel(
         self, move: Callable[..., Awaitable[str | None]], done: Callable[[bool], None], *values: object

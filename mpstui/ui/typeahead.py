@@ -38,6 +38,11 @@ UNSEEN = 1.0
 """Seconds after which a change counts as seen even if no picture followed it."""
 _PACE: Final = 0.005
 _LEAVES: Final = frozenset({"quit_app", "app.quit_app"})
+_NONE: Final[frozenset[str]] = frozenset()
+_ADDS: Final = {"move": frozenset({"minutes(-1)", "minutes(1)"}), "step": frozenset({"step(-1)", "step(1)"})}
+"""The actions that add to the worker of that name while it is under way: their keys may be held."""
+_SAME: Final = _LEAVES.union(*_ADDS.values())
+"""What means the same on a screen whatever has come on it."""
 _REDRAWS: Final = frozenset({"redraw", "app.redraw"})
 _BEFORE: Final = "before this screen was there"
 _BEHIND: Final = "right behind a key that did nothing"
@@ -275,6 +280,8 @@ class Typeahead:
                 # Its list is of what was typed before: letters may come, what chooses from it may not.
                 if not (isinstance(event, events.Key) and event.is_printable):
                     return True
+            elif self._means(event, _ADDS.get(worker.name, _NONE)):
+                continue
             elif stack[-1] not in worker.node.ancestors_with_self or not seen:
                 return True
         return False
@@ -309,8 +316,8 @@ class Typeahead:
         place = self._place()
         if self._left is None or place == self._left or event.time < self._blind:
             return False
-        if place[0] is self._left[0] and self._means(event, _LEAVES):
-            return False  # the same key on the same screen, whatever has come on it
+        if place[0] is self._left[0] and self._means(event, _SAME):
+            return False
         if self._noticed is None or self._noticed[0] != place:
             self._noticed = place, self._clock()
         shown = self._shown_at if self._shown == place else self._noticed[1] + UNSEEN

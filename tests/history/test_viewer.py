@@ -178,6 +178,48 @@ def test_a_recording_plays_stands_steps_and_ends(tape) -> None:
     asyncio.run(play())
 
 
+@pytest.mark.parametrize(("how", "back", "on"), [("move", -1.0, 1.0), ("step", -1, 1)])
+def test_what_is_asked_for_while_a_move_is_under_way_is_one_move_by_the_sum(tape, how, back, on) -> None:
+    """A key that was held for 20 moves led there one after the other, long after it was let go."""
+
+    async def go() -> tuple[list[float], list[float], list[str | None]]:
+        viewer = Viewer("REPLAY", lambda: tape, speed=0.0)
+        await viewer.start()
+        await shown(viewer, lambda s: True)
+        at: list[float] = []
+        viewer.subscribe(lambda s: at.append(s.past.at))
+        move = getattr(viewer, how)
+        for _ in range(6):
+            await move(back)
+        single = at.copy()
+        await viewer.to_end()
+        at.clear()
+        said = await asyncio.gather(*(move(each) for each in [back] * 6))
+        said += await asyncio.gather(move(back), move(back), move(on))
+        await viewer.stop()
+        return single, at, said
+
+    single, at, said = asyncio.run(go())
+    assert at == [single[0], single[5], at[2]]
+    assert at[2] < single[5], "the two that came to nothing are no move"
+    assert said == [None] * 9
+
+
+@pytest.mark.parametrize("many", [2, 3, 7, 1000])
+def test_many_events_on_or_back_are_as_many_as_one_by_one(tape, many: int) -> None:
+    """In one look, however many: each looked through a whole piece of the recording."""
+    shown = Player(tape)
+    first, last = shown.span
+    for look, begin in ((shown.next_event, first - 1), (shown.previous_event, last + 1)):
+        one_by_one = [begin]
+        while (found := look(one_by_one[-1])) is not None:
+            one_by_one.append(found.time)
+        assert len(one_by_one) > 8
+        for number, begin in enumerate(one_by_one[:-1]):
+            assert look(begin, many).time == one_by_one[min(number + many, len(one_by_one) - 1)]
+        assert look(one_by_one[-1], many) is None
+
+
 def test_where_nothing_was_recorded_between_two_pieces_is_said(tape) -> None:
     """Seen: two runs of ``record`` into one file played as one, the hour between them as if nothing had happened."""
     first, last = Player(tape).span

@@ -185,6 +185,43 @@ async def test_what_is_typed_right_behind_a_move_is_for_the_past_that_it_leads_t
         assert app.overview.clients.cursor_index == row + 1
 
 
+@pytest.mark.parametrize(("key", "how"), [("left_curly_bracket", "move"), ("less_than_sign", "step")])
+async def test_a_key_that_moves_in_time_adds_to_the_move_that_is_under_way(key: str, how: str) -> None:
+    """20 presses were 20 moves one after the other: the screen came three minutes far in four seconds."""
+    app = make_app(one_daemon())
+    found, all_asked = asyncio.Event(), asyncio.Event()
+
+    class Slow(Machine):
+        async def step(self, events: int) -> str | None:
+            return await self.wait("step")
+
+        async def move(self, seconds: float) -> str | None:
+            return await self.wait("move")
+
+        async def wait(self, how: str) -> str | None:
+            self.asked.append((how,))
+            if len(self.asked) == 20:
+                all_asked.set()
+            await found.wait()
+            app.collector.push(replace(one_daemon(), past=past(what="PAST")))
+            return None
+
+    app.past = machine = Slow()
+    async with app.run_test(size=(80, 24)) as pilot:
+        row = app.overview.clients.cursor_index
+        for each in (*[key] * 20, "j", key, "end"):
+            app.post_message(events.Key(each, None))
+        await asyncio.wait_for(all_asked.wait(), 60)
+        for _ in range(50):
+            await asyncio.to_thread(len, ())  # sleep(0) leaves the loop no moment in which it has nothing to do
+        assert machine.asked == [(how,)] * 20
+        assert app.overview.clients.cursor_index == row, "every other key waits for what is seen then"
+        found.set()
+        await until(pilot, lambda: machine.asked == [*[(how,)] * 21, ("end",)])
+        assert app.overview.clients.cursor_index == row + 1
+        assert not any("Dropped" in each.message for each in app._notifications)
+
+
 async def test_the_keys_at_the_foot_lead_back_to_now_and_escape_does_too() -> None:
     app = make_app(one_daemon())
     app.past = machine = Machine()
