@@ -42,7 +42,7 @@ from mpstui.ui.keys import (
 )
 from mpstui.ui.layout import Needs, PanelHeights, plan, reserve, room_of, spares
 from mpstui.ui.lines import Ground, LineWidget, fit
-from mpstui.ui.panel import Panel
+from mpstui.ui.panel import NO_ROW, Panel
 from mpstui.ui.panels import ClientsPanel, DevicesPanel, EventsPanel, LimitsPanel, ServersPanel
 from mpstui.ui.panels.table import TablePanel
 from mpstui.ui.past import WithPast
@@ -474,7 +474,7 @@ class Overview(WithPast, WithTrouble, Ground):
         if self.focused is self.clients and (group := self.clients.cursor_group) is not None:
             hints.append(KeyHint(enter, "Unfold" if group.name in self.clients.folded else "Fold", "open", 5))
         else:
-            hints.append(KeyHint(enter, "Details", "open", 2, unless(rows, "there is no row")))
+            hints.append(KeyHint(enter, "Details", "open", 2, unless(rows, NO_ROW)))
         hints += program_hints(
             self._keymap,
             unknown=unknown,
@@ -810,7 +810,10 @@ class Overview(WithPast, WithTrouble, Ground):
         """Copy the row under the cursor as text (OSC 52, so it works over SSH): the cells of a table with tabs between
         them, as a sheet takes them."""
         panel = self.focused
-        if not isinstance(panel, Panel) or (row := panel.cursor_row) is None:
+        if not isinstance(panel, Panel):
+            return
+        if (row := panel.cursor_row) is None:
+            panel.say(NO_ROW)
             return
         if isinstance(panel, TablePanel) and not isinstance(row, Group):
             found = ["\t".join(map(_plain, panel.cells_of(row, _COPIED)))]
@@ -1087,7 +1090,7 @@ class Overview(WithPast, WithTrouble, Ground):
         if message.action == "choose":
             await self.clients.run_action(message.action)
         elif message.action == "open" and isinstance(self.focused, Panel):
-            self.focused.action_open()
+            await self.focused.run_action(message.action)
         elif message.action in {"pause", "show_help", "command_palette", "quit_app"}:
             await self.app.run_action(message.action, self.app)
         else:

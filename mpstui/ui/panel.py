@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from functools import lru_cache
 from itertools import accumulate
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from textual import events
 from textual.binding import Binding, BindingType
@@ -21,6 +21,7 @@ SUPERSCRIPT = "⁰¹²³⁴⁵⁶⁷⁸⁹"
 _WHOLE = 400
 """Cells of a line that is looked through: its texts are hardly cut there."""
 NOT_FOUND = "no row has that; Esc shows all"
+NO_ROW: Final = "there is no row"
 
 
 @lru_cache(maxsize=16)
@@ -49,6 +50,8 @@ class Panel(LineWidget, Generic[Row], can_focus=True):
         Binding("pageup,ctrl+u", "page(-1)", "Page up", show=False, id="move.page_up"),
         Binding("enter", "open", "Details", show=False, id="open"),
     ]
+    ON_ROWS: ClassVar[frozenset[str]] = frozenset({"open"})
+    """Its actions that are for a row, or several."""
 
     @dataclass
     class Opened(Message):
@@ -249,6 +252,14 @@ class Panel(LineWidget, Generic[Row], can_focus=True):
     def action_open(self) -> None:
         if (row := self.cursor_row) is not None:
             self.post_message(self.Opened(self.KIND, self.key(row)))
+
+    def why_not(self, action: str) -> str | None:
+        """Why the key of an action does nothing now; None where it does something."""
+        return NO_ROW if action in self.ON_ROWS and not self.rows else None
+
+    def say(self, text: str) -> None:
+        """A warning: how a key is told that it does nothing."""
+        self.app.notify(text, title=self.TITLE, severity="warning", markup=False)
 
     # Painting.
 

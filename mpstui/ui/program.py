@@ -23,6 +23,7 @@ from mpstui.ui.theme import variable_defaults
 from mpstui.ui.typeahead import Typeahead, TypedApp, opens
 
 if TYPE_CHECKING:
+    from mpstui.ui.panel import Panel
     from mpstui.ui.screens import BarScreen
 
 _LOOK_S = 1.0
@@ -139,13 +140,13 @@ class ScreenProgram(TypedApp[int]):
         namespaces: Mapping[str, DOMNode] | None = None,
     ) -> bool:
         """Nothing that is typed after ``q`` opens a screen, while the program is on its way out. A key that does
-        nothing now says why, as far as its screen knows."""
+        nothing now says why, as far as its screen or its list knows."""
         if leaving(self):
             return False
-        screen = self.screen if self.screen_stack else None
-        why_not = getattr(screen, "why_not", None) if default_namespace is screen and isinstance(action, str) else None
+        asked = cast("BarScreen | Panel[Any]", default_namespace)
+        why_not = getattr(asked, "why_not", None) if isinstance(action, str) else None
         if why_not is not None and (why := why_not(action)) is not None:
-            cast("BarScreen", screen).say(why)
+            asked.say(why)
             return True
         return await super().run_action(action, default_namespace, namespaces)
 

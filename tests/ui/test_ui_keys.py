@@ -850,6 +850,20 @@ async def test_who_is_ended_is_seen_to_be_chosen() -> None:
         await asks("t")
 
 
+@pytest.mark.parametrize("key", ["enter", "y", "v", "space", "asterisk", "i"])
+async def test_a_key_for_a_row_says_that_there_is_none(key: str) -> None:
+    """In an empty list they did nothing and said nothing; the foot had why beside one of them."""
+    whole = one_daemon()
+    served = tuple(replace(each, clients=()) for each in whole.daemons[0].servers)
+    app = make_app(replace(whole, daemons=(replace(whole.daemons[0], servers=served),)))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("4", key)
+        assert [(each.title, each.message) for each in app._notifications] == [("Clients", "there is no row")]
+        app.collector.push(whole)
+        await pilot.press(key)
+        assert "there is no row" not in [each.message for each in app._notifications]
+
+
 async def test_a_key_of_the_clients_says_in_another_panel_where_it_works() -> None:
     app = make_app(one_daemon())
     async with app.run_test(size=(80, 24)) as pilot:

@@ -56,6 +56,8 @@ class ClientsPanel(TablePanel[Client | Group]):
         Binding("plus", "fold_all(False)", "Unfold all groups", show=False, id="clients.unfold_all"),
     ]
 
+    ON_ROWS: ClassVar[frozenset[str]] = frozenset({"open", "choose", "choose_all", "pin"})
+
     class Chosen(Message):
         """The set of chosen clients changed."""
 
