@@ -616,7 +616,7 @@ def _at(each: Field[Any]) -> int:
 
 
 def fitted(thing: Thing[T], longest: Mapping[str, int]) -> Thing[T]:
-    """The same with these columns no wider than their headings and so many cells."""
+    """The same with these columns no wider than their headings and so many cells, one of several texts no narrower."""
 
     def fit(each: Field[T]) -> Field[T]:
         column = each.column
@@ -624,6 +624,8 @@ def fitted(thing: Thing[T], longest: Mapping[str, int]) -> Thing[T]:
             return each
         most = max(longest[each.id], len(each.heading())) + (2 if column.align == ">" else 1)
         sizes = {name: min(most, getattr(column, name)) for name in ("width", "narrow", "wide", "roomy", "comfort")}
+        if each.type is TEXTS:
+            sizes = {"width": max(most, column.width)}
         return replace(each, column=replace(column, **sizes))
 
     return replace(thing, fields=tuple(map(fit, thing.fields)))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from mpstui.core.model import Context
 from mpstui.fields import CLIENT, possible_columns
 
 from .screen import make_app, push, text_of, until
@@ -261,3 +264,26 @@ async def test_what_a_line_cuts_at_eighty_columns_stands_whole_below_the_list(ke
         assert text_of(app).count("Its process ID") == 1, "what is whole is told once"
         lines = text_of(app).splitlines()
         assert lines[-1].strip(), "the keys have their line"
+
+
+async def test_where_no_command_is_known_its_column_leaves_its_room_to_the_gpus_names() -> None:
+    """On a dead node's logs at 80 columns: "bd2…" beside a column of dashes."""
+    whole = one_daemon()
+    uuids = tuple(f"GPU-{n}bd2e5f3a-3507-69ef-fed3-0090a2cbc745" for n in range(2))
+    served = whole.daemons[0].servers
+    told = tuple(
+        replace(client, command=None, contexts=tuple(Context(n, uuid) for n, uuid in enumerate(uuids)), gpu_memory={})
+        for client in served[0].clients[:3]
+    )
+    logs = replace(whole, devices=(), daemons=(replace(whole.daemons[0], servers=(replace(served[0], clients=told),)),))
+    app = make_app(logs)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.pause()
+        cells = {each.id: room for each, room in app.overview.clients.columns(app.overview.clients.inner)}
+        assert cells["device_uuids"] >= 11
+        assert "command" in cells
+        known = (replace(told[0], command="python"), *told[1:])
+        servers = (replace(served[0], clients=known),)
+        await push(pilot, replace(logs, daemons=(replace(whole.daemons[0], servers=servers),)))
+        again = {each.id: room for each, room in app.overview.clients.columns(app.overview.clients.inner)}
+        assert again["command"] > cells["command"], "as soon as there is one, it has its room"

@@ -13,7 +13,7 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 
 from mpstui.core.activity import Trends
-from mpstui.core.cells import state_mark
+from mpstui.core.cells import gpus_text, state_mark
 from mpstui.core.late import dataclass
 from mpstui.core.model import Client, Daemon, ProcessKey, Snapshot
 from mpstui.core.text import UNKNOWN, Line, plural, printable
@@ -30,6 +30,10 @@ _FIELD_OF = {"gpu": "device_uuids", "server": "server_pid"}
 """The column that a way of grouping goes by, where its name is another one."""
 _COUNTED = frozenset({"launches_per_second", "idle_since", "not_counted"})
 """What is known only where launches are counted."""
+
+
+_GPUS = 11
+"""Cells of the GPUs' names at most, where no command is known: no other column gives any for them."""
 
 
 class ClientsPanel(TablePanel[Client | Group]):
@@ -143,6 +147,14 @@ class ClientsPanel(TablePanel[Client | Group]):
             ordered.sort(key=lambda c: c.key not in self.pinned)
         self._left = ordered
         self.set_rows(ordered if self.by is None else self._in_groups(self.by))
+
+    def _fits(self, rows: Sequence[Client | Group]) -> dict[str, int]:
+        """Where no command is known, as from logs alone, its column leaves its room to the GPUs, whose names are long
+        then."""
+        if not self._left or any(client.command for client in self._left):
+            return {}
+        gpus = max(cell_len(gpus_text(client, self.view.indices)) for client in self._left)
+        return {"command": 0, "device_uuids": min(gpus, _GPUS)}
 
     def _in_groups(self, by: str) -> list[Client | Group]:
         """Each group's line, and under it its clients. A cursor that would be on one that is folded away is on the

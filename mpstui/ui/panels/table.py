@@ -70,12 +70,16 @@ class TablePanel(Panel[T]):
         return laid[2], laid[3]
 
     def set_rows(self, rows: Sequence[T], lines_per_row: int = 1, context: object = None) -> None:
-        fields = [self.THING[name] for name in self.FITS]
-        longest = {each.id: max((cell_len(each.text(row, self.view)) for row in rows), default=0) for each in fields}
+        longest = self._fits(rows)
         if longest != self._longest:
             self._longest, self._thing = longest, fitted(self.THING, longest)
             self._lay_anew()
         super().set_rows(rows, lines_per_row, context)
+
+    def _fits(self, rows: Sequence[T]) -> dict[str, int]:
+        """The columns that go by their texts, and how long the longest of these is."""
+        fields = [self.THING[name] for name in self.FITS]
+        return {each.id: max((cell_len(each.text(row, self.view)) for row in rows), default=0) for each in fields}
 
     def _lay_anew(self) -> None:
         """The columns are other ones."""
