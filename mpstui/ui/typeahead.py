@@ -41,7 +41,8 @@ _LEAVES: Final = frozenset({"quit_app", "app.quit_app"})
 _NONE: Final[frozenset[str]] = frozenset()
 _ADDS: Final = {"move": frozenset({"minutes(-1)", "minutes(1)"}), "step": frozenset({"step(-1)", "step(1)"})}
 """The actions that add to the worker of that name while it is under way: their keys may be held."""
-_SAME: Final = _LEAVES.union(*_ADDS.values())
+_MOVES: Final = _NONE.union(*_ADDS.values())
+_SAME: Final = _LEAVES | _MOVES
 """What means the same on a screen whatever has come on it."""
 _REDRAWS: Final = frozenset({"redraw", "app.redraw"})
 _BEFORE: Final = "before this screen was there"
@@ -310,7 +311,7 @@ class Typeahead:
         if self._means_everywhere(event, _LEAVES):
             return False
         if event.time <= self._deaf:
-            return True
+            return not self._means(event, _MOVES)
         if not self._app.app_focus and not isinstance(event, events.MouseMove):
             self._app.app_focus = True  # somebody types: the focus that left with the terminal's comes back
         place = self._place()

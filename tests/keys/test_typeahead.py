@@ -235,7 +235,8 @@ async def test_what_was_typed_with_a_key_that_opens_nothing_is_dropped() -> None
         type_at_once(pilot, "enter", "question_mark", *"abcdefgh", at=typed)
         await pilot.pause()
         assert app.screen is app.overview
-        assert [n.message for n in app._notifications] == [f"Dropped: ?, a, b, c, d, e, f, g and 1 more. {BEHIND}"]
+        dropped = f"Dropped: ?, a, b, c, d, e, f, g and 1 more. {BEHIND}"
+        assert [n.message for n in app._notifications] == ["there is no row", dropped]
         await pilot.press("question_mark")
         assert isinstance(app.screen, HelpScreen)
         assert len(app._notifications) == 0, "what is done is not told, and what was told in passing is over"

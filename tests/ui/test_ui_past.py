@@ -222,6 +222,19 @@ async def test_a_key_that_moves_in_time_adds_to_the_move_that_is_under_way(key: 
         assert not any("Dropped" in each.message for each in app._notifications)
 
 
+async def test_of_a_key_that_is_held_at_the_beginning_nothing_is_said_to_be_dropped() -> None:
+    app = make_app(one_daemon())
+    app.past = machine = Machine()
+    machine.why = "There is no record from before 12:00:00."
+    async with app.run_test(size=(80, 24)) as pilot:
+        for each in ("left_curly_bracket", "left_curly_bracket", "left_curly_bracket", "p"):
+            app.post_message(events.Key(each, None))
+        await until(pilot, lambda: any("Dropped: p." in each.message for each in app._notifications))
+        assert machine.asked == [("move", -60.0)] * 3
+        assert not any("{" in each.message for each in app._notifications)
+        assert said(app, machine.why)
+
+
 async def test_the_keys_at_the_foot_lead_back_to_now_and_escape_does_too() -> None:
     app = make_app(one_daemon())
     app.past = machine = Machine()
