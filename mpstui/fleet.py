@@ -36,6 +36,7 @@ from mpstui.core.late import dataclass
 from mpstui.core.problems import words_of
 from mpstui.core.text import UNKNOWN, error_text, format_size, path_text, plural, printable
 from mpstui.fields import INTEGER, OBJECTS, SCHEMA, SIZE, TEXT, TEXTS, TIME, Column, Field, Text, Thing, Type, View
+from mpstui.system.own import own_path
 from mpstui.system.parent import ended_with_us
 
 T = TypeVar("T")
@@ -619,7 +620,7 @@ async def follow_over_ssh(
     def start(words: Sequence[str]) -> subprocess.Popen[bytes]:
         null = subprocess.DEVNULL
         return subprocess.Popen(
-            words, stdin=null, stdout=subprocess.PIPE, stderr=null, start_new_session=True,
+            words, env=_environment(), stdin=null, stdout=subprocess.PIPE, stderr=null, start_new_session=True,
             preexec_fn=ended_with_us(),
         )  # fmt: skip
 
@@ -721,12 +722,16 @@ async def in_thread(work: Callable[[], T]) -> T:
     return await done
 
 
+def _environment() -> dict[str, str]:
+    return {**os.environ, "PATH": own_path()}
+
+
 def _talk(words: Sequence[str], deadline: float) -> tuple[bytes, bytes]:
     """What a program prints until it closes its standard output. Its standard error may stay open: ssh's ControlMaster
     keeps it. Raises TimeoutError, ValueError where it is too much, and OSError."""
     until = time.monotonic() + deadline
     pipe, null = subprocess.PIPE, subprocess.DEVNULL
-    child = subprocess.Popen(words, stdin=null, stdout=pipe, stderr=pipe, start_new_session=True)
+    child = subprocess.Popen(words, env=_environment(), stdin=null, stdout=pipe, stderr=pipe, start_new_session=True)
     told = {child.stdout: bytearray(), child.stderr: bytearray()}
     try:
         with selectors.DefaultSelector() as selector:

@@ -35,6 +35,7 @@ from mpstui.fields import (
     pids_of,
 )
 from mpstui.operations.types import ExitStatus
+from mpstui.system.own import own_path
 
 _Filter = Callable[[Sequence[Event]], Sequence[Event]]
 """Leaves those that are to be shown."""
@@ -133,7 +134,12 @@ def _of_journal(command: Sequence[str], take: Callable[[Iterable[bytes]], object
             yield data
 
     with subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+        command,
+        env={**os.environ, "PATH": own_path()},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
     ) as journal:
         if journal.stdout is None or journal.stderr is None:
             raise AssertionError("both are pipes")

@@ -23,6 +23,7 @@ from mpstui.core.model import SessionHolder
 from mpstui.core.text import error_text, path_text, printable
 from mpstui.core.trust import Meant, Speaker
 from mpstui.system.memory import real_path
+from mpstui.system.own import own_path
 
 OUTPUT_LIMIT = 4 << 20
 """Bytes of output after which a binary is taken to be flooding; 48 clients with 4 KB of argv[0] each are 0.2 MB."""
@@ -143,7 +144,7 @@ async def exchange(
             _Exchange,
             *argv,
             stdin=read_end,
-            env=dict(environment),
+            env={**environment, "PATH": own_path(environment)},
             start_new_session=True,
             pass_fds=tuple(keep),
             **as_whom,

@@ -16,6 +16,7 @@ from mpstui.config import put_file, state_folder
 from mpstui.core.model import COMPUTE_MODES, DEFAULT_MODE, EXCLUSIVE_PROCESS, Daemon, Device, ProcessKey, Snapshot
 from mpstui.core.text import error_text, path_text, printable
 from mpstui.observe.discovery import running_daemons
+from mpstui.system.own import own_path
 from mpstui.system.procfs import boot_id
 from mpstui.system.trusted import NotTrustedError, judge_directory, open_trusted
 
@@ -32,7 +33,7 @@ def set_compute_mode(uuid: str, mode: str) -> str | None:
     try:
         done = subprocess.run(
             command,
-            env={**os.environ, "LC_ALL": "C"},
+            env={**os.environ, "PATH": own_path(), "LC_ALL": "C"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -31,6 +31,7 @@ from mpstui.daemons.directories import DaemonError, check, check_length, prepare
 from mpstui.daemons.spec import DaemonSpec, Started
 from mpstui.observe.discovery import Place, discover
 from mpstui.plan.cpus import cpu_text
+from mpstui.system.own import own_path
 from mpstui.system.procfs import user_name
 from mpstui.system.trusted import UnreadableLogError, open_log, owners_of
 
@@ -160,7 +161,7 @@ async def _ready(
 
 def _program(name: str) -> str:
     """Absolute, since the daemon starts in /, where it keeps no file system busy."""
-    found = shutil.which(name)
+    found = shutil.which(name, path=own_path())
     if found is None:
         raise DaemonError(f"{printable(name)} is not installed, or not on PATH", ExitStatus.NO_DAEMON)
     return os.path.abspath(found)
@@ -200,7 +201,7 @@ def _launch(
             with _affinity(cpus):
                 process = subprocess.Popen(
                     argv,
-                    env=dict(environment),
+                    env={**environment, "PATH": own_path(environment)},
                     cwd="/",
                     stdin=subprocess.DEVNULL,
                     stdout=output,

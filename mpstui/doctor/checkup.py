@@ -41,6 +41,7 @@ from mpstui.observe.discovery import Place, running_daemons
 from mpstui.observe.logs import server_logs
 from mpstui.observe.problems import OF_A_LIAR, claim_of, left_to
 from mpstui.system.memory import INSIDE, real_path
+from mpstui.system.own import own_path
 from mpstui.system.procfs import (
     HiddenProcessError,
     environment_of,
@@ -239,7 +240,7 @@ def _counting(snapshot: Snapshot) -> tuple[str, str | None]:
 
 
 def _binary(command: Sequence[str]) -> BinaryFacts:
-    path = shutil.which(command[0]) if command else None
+    path = shutil.which(command[0], path=own_path()) if command else None
     if path is None:
         return BinaryFacts(None, trouble=f"{command[0] if command else PROGRAM} is not on PATH")
     shown = printable(shown_program(command) if len(command) > 1 else path)
@@ -251,11 +252,11 @@ def _binary(command: Sequence[str]) -> BinaryFacts:
 
 def _server_binary(command: Sequence[str]) -> str | None:
     """Where the daemon finds it: beside the control binary, or on PATH. It is never run."""
-    path = shutil.which(command[0]) if command else None
+    path = shutil.which(command[0], path=own_path()) if command else None
     if path is None:
         return None
     beside = os.path.join(os.path.dirname(os.path.realpath(path)), _SERVER)
-    return (beside if os.access(beside, os.X_OK) else shutil.which(_SERVER)) or ""
+    return (beside if os.access(beside, os.X_OK) else shutil.which(_SERVER, path=own_path())) or ""
 
 
 def _platform() -> PlatformFacts:

@@ -18,6 +18,7 @@ from typing import Final
 
 from mpstui.control.commandline import patience
 from mpstui.load.runner import descendants, end_all
+from mpstui.system.own import own_path
 from mpstui.system.parent import adopt_orphans
 
 PIPE, LOG, OUTPUT = "pipe", "log", "output"
@@ -39,6 +40,7 @@ def main() -> int:
     adopt_orphans()
     environment = {
         **os.environ,
+        "PATH": own_path(),
         "CUDA_MPS_PIPE_DIRECTORY": os.fspath(folder / PIPE),
         "CUDA_MPS_LOG_DIRECTORY": os.fspath(folder / LOG),
         "LC_ALL": "C",

@@ -26,6 +26,7 @@ from mpstui.core.model import Device
 from mpstui.core.text import path_text, printable
 from mpstui.core.xid import Xid, parse_line, same_bus
 from mpstui.observe.sources import NvmlSample, XidSource
+from mpstui.system.own import own_path
 from mpstui.system.trusted import NotTrustedError, judge_directory
 
 if TYPE_CHECKING:
@@ -754,7 +755,7 @@ class DcgmMeters(NamedTuple):
 
 def find_dcgmi(path: str | None = None) -> Path | None:
     """``dcgmi`` of PATH, where nobody but root can have put it there or changed it; None otherwise."""
-    found = shutil.which("dcgmi", path=path)
+    found = shutil.which("dcgmi", path=own_path() if path is None else path)
     if found is None:
         return None
     real = Path(os.path.realpath(found))
@@ -770,7 +771,7 @@ def dcgm_trouble(path: str | None = None) -> str:
     """Why ``dcgmi`` is not run, as a clause; empty where it is."""
     if find_dcgmi(path) is not None:
         return ""
-    found = shutil.which("dcgmi", path=path)
+    found = shutil.which("dcgmi", path=own_path() if path is None else path)
     return "there is no dcgmi on PATH" if found is None else f"others than root may change {path_text(Path(found))}"
 
 

@@ -4,6 +4,7 @@ and comes back."""
 from __future__ import annotations
 
 import shlex
+import shutil
 import signal
 import time
 from collections import Counter
@@ -16,9 +17,9 @@ from textual.binding import Binding, BindingType
 from textual.screen import Screen
 from textual.theme import Theme
 
-from mpstui.commands import Filled, run_in_terminal
+from mpstui.commands import Ended, Filled, run_in_terminal
 from mpstui.core.cells import number
-from mpstui.core.text import UNKNOWN, format_age, format_size, plural
+from mpstui.core.text import UNKNOWN, format_age, format_size, plural, printable
 from mpstui.fields import Thing
 from mpstui.fleet import (
     NODE,
@@ -35,6 +36,7 @@ from mpstui.fleet import (
     severity_mark,
     told_problems,
 )
+from mpstui.system.own import own_path
 from mpstui.ui.bars import KeyHint, unless
 from mpstui.ui.box import Para, wrapped
 from mpstui.ui.fleet_filter import NODE_TERMS, NodeFilter
@@ -406,7 +408,7 @@ class FleetApp(ScreenProgram):
         super().__init__(themes, theme, keys)
         self._look, self._every, self._opened, self._follow = look, every, opened, follow
         self.history = history
-        self._call = run_in_terminal
+        self._call = in_terminal
         self.nodes: Sequence[FleetNode] = ()
         """The worst first."""
         self.looked: float | None = None
@@ -520,6 +522,14 @@ class FleetApp(ScreenProgram):
             return
         self.plots = name, lines
         self._show()
+
+
+def in_terminal(filled: Filled) -> tuple[Ended, int | None]:
+    """As :func:`run_in_terminal`, for the name of a program."""
+    program = shutil.which(filled.program, path=own_path())
+    if program is None:
+        return Ended(None, f"there is no program {printable(filled.program, 60)} in PATH"), None
+    return run_in_terminal(filled._replace(program=program))
 
 
 def plot(title: str, line: Sequence[float | None], width: int) -> str:

@@ -1,0 +1,102 @@
+"""PATH names directories of other users, or the one where root stands: nothing that mpstui runs by itself is from
+there."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from mpstui.commands import Filled
+from mpstui.daemons.modes import set_compute_mode
+from mpstui.system.own import own_path
+from mpstui.ui.fleet import in_terminal
+
+from .conftest import Stranger
+from .programs import ROOT
+from .test_here import RUN, ran
+
+PROGRAMS = ("nvidia-cuda-mps-control", "nvidia-smi", "journalctl", "ssh", "dcgmi", "python3")
+COMMANDS: dict[str, Sequence[str]] = {
+    "doctor": ("doctor",),
+    "a daemon": ("daemon", "start", "--pipe-dir", "PIPE", "--log-dir", "LOGS"),
+    "the journal": ("events", "--journal", "mps"),
+    "a fleet": ("fleet", "--hosts", "node7", "--once"),
+    "a load": ("load", "--command", "true", "--clients", "1", "--seconds", "1", "--mps", "private", "--yes"),
+}
+PLACES = {
+    "where it stands": "{rest}:",
+    "in front": ":{rest}",
+    "by a dot": ".:{rest}",
+    "below": "bin:{rest}",
+    "nothing else": "",
+    "his": "{home}/bin:{rest}",
+    "a link of his": "{home}/link:{rest}",
+    "for all": "{home}/all:{rest}",
+}
+
+
+@pytest.fixture
+def trap(stranger: Stranger) -> Path:
+    """Programs of his in his directory, in one below, and in one that root has and everybody may write to."""
+    (for_all := stranger.home / "all").mkdir()
+    for_all.chmod(0o777)
+    stranger.run("mkdir", "bin", "behind")
+    stranger.run("ln", "-s", "behind", "link")
+    for folder in (".", "bin", "behind", "all"):
+        for name in PROGRAMS:
+            text = f"#!/bin/sh\necho {name} >> {ran(stranger.home)}\nexit 1\n"
+            file = stranger.home / folder / name
+            stranger.python("import sys; open(sys.argv[1], 'w').write(sys.argv[2])", file, text)
+            stranger.run("chmod", "755", file)
+    return stranger.home
+
+
+@pytest.mark.parametrize("what", COMMANDS)
+@pytest.mark.parametrize("place", PLACES)
+def test_root_runs_no_program_that_a_stranger_can_have_put_in_path(
+    trap: Path, what: str, place: str, tmp_path: Path
+) -> None:
+    """A PATH that ends with a colon, as a script makes it by accident, was enough for ``doctor``: root ran the control
+    program of whoever's directory it stood in."""
+    places = {"PIPE": str(tmp_path / "mps"), "LOGS": str(tmp_path / "log")}
+    path = PLACES[place].format(rest=os.environ["PATH"], home=trap)
+    subprocess.run(
+        [sys.executable, "-c", RUN, ROOT, *(places.get(word, word) for word in COMMANDS[what])],
+        cwd=trap,
+        env={**os.environ, "PATH": path, "MPSTUI_AUDIT_LOG": str(tmp_path / "audit")},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=300,
+        check=False,
+    )
+    assert not ran(trap).exists(), ran(trap).read_text()
+
+
+def test_nor_for_a_device_or_where_enter_opens_a_node(trap: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(trap)
+    monkeypatch.setenv("PATH", f".:{trap}/bin:/nowhere")
+    set_compute_mode("GPU-0", "EXCLUSIVE_PROCESS")
+    in_terminal(Filled("nvidia-smi", ("nvidia-smi", "node7"), "", ()))
+    assert not ran(trap).exists(), ran(trap).read_text()
+
+
+def test_places_of_roots_stay_in_their_order(trap: Path, roots: Stranger) -> None:
+    (mine := roots.home / "bin").mkdir()
+    (roots.home / "link").symlink_to(mine)
+    path = f"/usr/bin:{trap}:.:{mine}::{roots.home}/link:/nowhere:/bin"
+    assert own_path({"PATH": path}) == f"/usr/bin:{mine}:{roots.home}/link:/bin"
+    assert own_path({"PATH": f".:{trap}"}) == own_path({}) == os.defpath
+
+
+def test_whoever_is_not_root_has_the_places_that_he_named(trap: Path, bystander: Stranger) -> None:
+    """Whose programs somebody uses is his to say; not so what happens to lie where he stands."""
+    path = f"/usr/bin:{trap}::./bin:{bystander.home}"
+    code = "import sys; sys.path.insert(0, sys.argv[1]); from mpstui.system.own import own_path; print(own_path())"
+    if bystander.run(bystander.interpreter, "-c", code, ROOT, check=False).returncode:
+        pytest.skip("the checkout is not open to others")
+    assert bystander.python(code, ROOT, env={"PATH": path}).stdout.strip() == f"/usr/bin:{trap}:{bystander.home}"
