@@ -21,7 +21,7 @@ from mpstui.core.late import dataclass, pattern
 from mpstui.core.text import error_text, path_text, printable
 from mpstui.core.trust import ANYBODY
 from mpstui.system.procfs import nameless_uid, user_name
-from mpstui.system.trusted import NotTrustedError, judge_directory, judge_open, open_trusted, walk
+from mpstui.system.trusted import NotTrustedError, judge_directory, judge_open, judge_way, open_trusted, walk
 
 SYSTEM: Final = Path("/etc/mpstui/config.toml")
 """Root's, for every user of the machine. No variable names another one: it may hold a policy."""
@@ -151,16 +151,41 @@ class _StrangersError(Exception):
 
 
 def state_folder(environment: Mapping[str, str] = os.environ) -> Path:
-    """``mpstui`` in the user's state folder, which root does not take from another user's HOME (``sudo`` may leave
-    it)."""
+    """``mpstui`` in the user's state folder, which root does not take from another user's environment (``sudo`` may
+    leave it)."""
     from platformdirs import user_state_path
 
-    home = environment.get("HOME")
-    if os.geteuid() == 0 and home and not environment.get("XDG_STATE_HOME") and _owner(home) not in {0, None}:
+    home = environment.get("XDG_STATE_HOME") or environment.get("HOME")
+    if os.geteuid() == 0 and home and _is_anothers(Path(home)):
         import pwd
 
         return Path(pwd.getpwuid(0).pw_dir) / ".local/state/mpstui"
     return user_state_path("mpstui").absolute()
+
+
+def _is_anothers(place: Path) -> bool:
+    """Whether another user than root has made some of the way there, as far as there is one."""
+    try:
+        judge_way(place.absolute(), _roots())
+    except NotTrustedError as error:
+        return error.fault in {"owner", "steered"}
+    except OSError:
+        return False
+    return False
+
+
+def _roots() -> set[int]:
+    """Root's numbers: in a user namespace of its own the machine's root is one of the nameless."""
+    nameless = nameless_uid()
+    return {0} if nameless is None else {0, nameless}
+
+
+def make_folder(path: Path) -> None:
+    """Where it is missing, for this user alone. Behind sudo it may be in the home of whoever calls it, where root would
+    follow his links. Raises NotTrustedError and OSError."""
+    if os.geteuid() == 0:
+        judge_way(path, _roots())
+    path.mkdir(parents=True, exist_ok=True, mode=0o700)
 
 
 def _owner(path: str) -> int | None:
@@ -201,8 +226,8 @@ class ScreenMemory:
         path = self._path
         if path is None:
             return
-        with suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with suppress(OSError, NotTrustedError):
+            make_folder(path.parent)
             put_file(path, json.dumps(self._values))
 
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from mpstui.config import put_file, state_folder
+from mpstui.config import make_folder, put_file, state_folder
 from mpstui.core.model import COMPUTE_MODES, DEFAULT_MODE, EXCLUSIVE_PROCESS, Daemon, Device, ProcessKey, Snapshot
 from mpstui.core.text import error_text, path_text, printable
 from mpstui.observe.discovery import running_daemons
@@ -106,7 +106,7 @@ def keep_modes(found: Mapping[str, str], gone: Collection[str] = ()) -> str | No
     nothing back."""
     path = _kept()
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(path.parent)
         judge_directory(path.parent, {0, os.geteuid()})
         with _alone(path.parent):
             before = modes_before()

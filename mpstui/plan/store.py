@@ -8,10 +8,10 @@ import stat
 from pathlib import Path
 from typing import Final
 
-from mpstui.config import config_dir, put_file
+from mpstui.config import config_dir, make_folder, put_file
 from mpstui.core.text import path_text, printable
 from mpstui.plan.profile import NAME, Profile, ProfileError, dump, parse
-from mpstui.system.trusted import NotTrustedError, judge_open, judge_way
+from mpstui.system.trusted import NotTrustedError, judge_open
 
 _LIMIT: Final = 64 * 1024
 _FILES: Final = 500
@@ -84,9 +84,7 @@ def write(name: str, profile: Profile, folder: Path | None = None, *, replace: b
     text = dump(profile)
     parse(text)  # what is written can be read
     try:
-        if os.geteuid() == 0:  # behind sudo it may be the folder of whoever calls it, where root would follow his links
-            judge_way(path.parent, {0})
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(path.parent)
         put_file(path, text)
     except NotTrustedError as error:
         raise ProfileError(f"{where}: is not written: {error}") from None
