@@ -20,6 +20,7 @@ from typing import Any, Final
 from mpstui.core.late import dataclass, pattern
 from mpstui.core.text import error_text, path_text, printable
 from mpstui.core.trust import ANYBODY
+from mpstui.system.own import roots
 from mpstui.system.procfs import nameless_uid, user_name
 from mpstui.system.trusted import NotTrustedError, judge_directory, judge_open, judge_way, open_trusted, walk
 
@@ -166,7 +167,7 @@ def state_folder(environment: Mapping[str, str] = os.environ) -> Path:
 def _is_anothers(place: Path) -> bool:
     """Whether another user than root has made some of the way there, as far as there is one."""
     try:
-        judge_way(place.absolute(), _roots())
+        judge_way(place.absolute(), roots())
     except NotTrustedError as error:
         return error.fault in {"owner", "steered"}
     except OSError:
@@ -174,17 +175,11 @@ def _is_anothers(place: Path) -> bool:
     return False
 
 
-def _roots() -> set[int]:
-    """Root's numbers: in a user namespace of its own the machine's root is one of the nameless."""
-    nameless = nameless_uid()
-    return {0} if nameless is None else {0, nameless}
-
-
 def make_folder(path: Path) -> None:
     """Where it is missing, for this user alone. Behind sudo it may be in the home of whoever calls it, where root would
     follow his links. Raises NotTrustedError and OSError."""
     if os.geteuid() == 0:
-        judge_way(path, _roots())
+        judge_way(path, roots())
     path.mkdir(parents=True, exist_ok=True, mode=0o700)
 
 

@@ -23,7 +23,7 @@ from mpstui.core.model import SessionHolder
 from mpstui.core.text import error_text, path_text, printable
 from mpstui.core.trust import Meant, Speaker
 from mpstui.system.memory import real_path
-from mpstui.system.own import own_path
+from mpstui.system.own import own_path, temporary_place
 
 OUTPUT_LIMIT = 4 << 20
 """Bytes of output after which a binary is taken to be flooding; 48 clients with 4 KB of argv[0] each are 0.2 MB."""
@@ -321,7 +321,7 @@ def as_judged(pipe_dir: Path, judged: Speaker) -> Iterator[tuple[str, list[int]]
         import tempfile  # seldom needed, and slow to load
 
         try:
-            own = stack.enter_context(tempfile.TemporaryDirectory(prefix="mpstui-sockets-"))
+            own = stack.enter_context(tempfile.TemporaryDirectory(prefix="mpstui-sockets-", dir=temporary_place()))
             for name, descriptor in zip(SOCKETS, held, strict=False):
                 os.symlink(f"/proc/self/fd/{descriptor}", os.path.join(own, name))
             folder = look(own, os.O_DIRECTORY)

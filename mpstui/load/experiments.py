@@ -25,6 +25,7 @@ from mpstui.load.supervisor import Supervisor
 from mpstui.load.types import COMMAND, INFO, KernelName, LoadSpec, WorkerReport
 from mpstui.load.utilisation import Use, apart, busier
 from mpstui.load.utilisation import table as used
+from mpstui.system.own import temporary_place
 
 PERCENTAGES: Final = (6, 12, 25, 37, 50, 62, 75, 87, 100)
 NEIGHBOURS: Final[tuple[KernelName, ...]] = ("fma", "triad", "nbody", "small")
@@ -184,7 +185,7 @@ async def training(lab: Lab, python: str, clients: Sequence[int] = (1, 4)) -> Ex
     totals: dict[int, dict[tuple[int, str], list[float]]] = {batch: {} for batch in BATCHES}
     each: dict[int, dict[tuple[int, str], list[float]]] = {batch: {} for batch in BATCHES}
     groups = [mps for _, mps in ALONE_SETTINGS for _ in range(max(clients))]
-    with tempfile.TemporaryDirectory(prefix="mpstui-training-") as folder, _torch_wanted():
+    with tempfile.TemporaryDirectory(prefix="mpstui-training-", dir=temporary_place()) as folder, _torch_wanted():
         file = Path(folder, "turns")
         _tell(file, "")
         specs = [_trainer(python, file, number % max(clients), mps) for number, mps in enumerate(groups)]

@@ -16,7 +16,7 @@ from mpstui.control.commandline import patience
 from mpstui.control.mps import MpsControl
 from mpstui.core.text import error_text, printable
 from mpstui.load.guard import LOG, PIPE, READY
-from mpstui.system.own import own_program
+from mpstui.system.own import own_program, temporary_place
 
 _START_SECONDS = 25.0
 _END_SECONDS = 30.0
@@ -44,7 +44,7 @@ class PrivateDaemon:
     async def __aenter__(self) -> PrivateDaemon:
         folder = None
         try:
-            folder = Path(tempfile.mkdtemp(prefix="mpstui-load-"))
+            folder = Path(tempfile.mkdtemp(prefix="mpstui-load-", dir=temporary_place()))
             self.pipe_dir = folder / PIPE
             self.pipe_dir.mkdir()
             (folder / LOG).mkdir()

@@ -19,6 +19,7 @@ from typing import Final
 from mpstui.sim.marker import owners
 from mpstui.sim.node import SimNode
 from mpstui.sim.simd.config import MARKER
+from mpstui.system.own import temporary_place
 from mpstui.system.trusted import NotTrustedError, judge_directory
 
 _PREFIX: Final = "mpstui-demo-"
@@ -46,8 +47,8 @@ def remove_left() -> None:
     The owner holds the lock of the directory itself, which ends with its process, however that ends. Only a directory
     of this user's that nobody else can look into counts, with a demo's name and marker in it; no link is followed.
     """
-    place = Path(tempfile.gettempdir())
     with contextlib.suppress(OSError, NotTrustedError):
+        place = Path(temporary_place())
         judge_directory(place, owners())  # elsewhere somebody could put another directory under the name
         names = [name for name in os.listdir(place) if _NAME.fullmatch(name)]
         for name in itertools.islice((name for name in names if _is_mine(place / name)), _MOST):
@@ -58,7 +59,7 @@ def remove_left() -> None:
 def _make() -> tuple[Path, int]:
     """The directory, and the descriptor that holds its lock."""
     while True:
-        folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=temporary_place()))
         # Another start may take it for one that was left before it is locked: then it is gone, and so is the lock.
         try:
             lock = _open(folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from mpstui.system.procfs import nameless_uid
-from mpstui.system.trusted import walk
+from mpstui.system.trusted import SYSTEM_UIDS, NotTrustedError, has_acl, judge_directory, walk
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 """Where mpstui is to be found."""
@@ -30,24 +31,48 @@ def own_program(module: str, *words: str) -> tuple[str, ...]:
 
 def own_path(environment: Mapping[str, str] = os.environ) -> str:
     """PATH for what nobody has typed: without places that are no whole path, which are wherever one stands, and for
-    root without those where another user can put a program. A group's are left in: ``/usr/local/bin`` may be
-    ``staff``'s."""
+    root without those where another user can put a program. A group's of the system are left in:
+    ``/usr/local/bin`` may be ``staff``'s."""
     places = environment.get("PATH", os.defpath).split(os.pathsep)
     root = os.geteuid() == 0
     return os.pathsep.join(p for p in places if os.path.isabs(p) and not (root and _is_others(p))) or os.defpath
 
 
+def temporary_place() -> str:
+    """Where directories are made for a while: TMPDIR's, or a usual one; for root none that another user may exchange,
+    and for nobody the one where he stands, which Python's own search ends with. Raises OSError."""
+    for place in (os.environ.get("TMPDIR", ""), "/tmp", "/var/tmp"):  # noqa: S108
+        if not os.path.isabs(place) or not os.access(place, os.W_OK | os.X_OK):
+            continue
+        try:
+            if os.geteuid() == 0:
+                judge_directory(Path(place), roots())
+        except (NotTrustedError, OSError):
+            continue
+        return place
+    text = "there is no place for temporary files that can be written and that nobody else can change"
+    raise FileNotFoundError(errno.ENOENT, text)
+
+
+def roots() -> set[int]:
+    """Root's numbers: in a user namespace of its own the machine's root is one of the nameless."""
+    nameless = nameless_uid()
+    return {0} if nameless is None else {0, nameless}
+
+
 def _is_others(place: str) -> bool:
     """Whether somebody else has made some of the way, or may put something there, or it is not there."""
-    ours = {0, nameless_uid()}
+    ours = roots()
     try:
         with ExitStack() as held:
             way, steered = walk(Path(place) / "-", held, None, False)
-            found = [os.fstat(fd) for fd in way]
+            return not steered <= ours or any(_is_open(fd, ours, last=fd == way[-1]) for fd in way)
     except OSError:
         return True
-    last = len(found) - 1
-    return (not steered <= ours) or any(
-        each.st_uid not in ours or (each.st_mode & stat.S_IWOTH and (at == last or not each.st_mode & stat.S_ISVTX))
-        for at, each in enumerate(found)
-    )
+
+
+def _is_open(fd: int, ours: set[int], *, last: bool) -> bool:
+    found = os.fstat(fd)
+    if found.st_uid not in ours or (found.st_mode & stat.S_IWOTH and (last or not found.st_mode & stat.S_ISVTX)):
+        return True
+    return bool(found.st_mode & stat.S_IWGRP) and (found.st_gid >= SYSTEM_UIDS or has_acl(fd))

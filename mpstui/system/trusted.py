@@ -35,7 +35,7 @@ _LINKS: Final = 40
 _ACL: Final = "system.posix_acl_access"
 _SYSTEM_GROUPS: Final = frozenset(("root", "syslog"))
 """``/var/log`` is the logging service's group's to write to on Ubuntu; the system's own logs stand and fall with it."""
-_SYSTEM_UIDS: Final = 1000
+SYSTEM_UIDS: Final = 1000
 _MOUNT_ID: Final = pattern(rb"^mnt_id:\s*([0-9]+)", re.MULTILINE)
 _OF_PROCESS: Final = pattern(rb"/proc/([0-9]+)/")
 _FUSE_OWNER: Final = pattern(rb"(?:^|,)user_id=([0-9]+)")
@@ -329,7 +329,7 @@ def _writers(fd: int, found: os.stat_result, owners: Collection[int]) -> str:
     if found.st_mode & stat.S_IWOTH:
         return "everybody"
     if found.st_mode & stat.S_IWGRP:
-        if _has_acl(fd):
+        if has_acl(fd):
             return "others, by an access control list"
         if _is_shared(found.st_gid, frozenset(owners), int(time.monotonic() // 60)):
             return f"the group {_group_name(found.st_gid)}"
@@ -346,7 +346,7 @@ def _mode(found: os.stat_result) -> str:
     return f"mode {stat.S_IMODE(found.st_mode):04o}"
 
 
-def _has_acl(fd: int) -> bool:
+def has_acl(fd: int) -> bool:
     """Whether the group's bits are the mask of an access control list, which may name anybody."""
     try:
         os.getxattr(f"/proc/self/fd/{fd}", _ACL)
@@ -365,7 +365,7 @@ def _is_shared(gid: int, owners: frozenset[int], _minute: int) -> bool:
     except KeyError:
         return True
     if group.gr_name in _SYSTEM_GROUPS:
-        return any(uid >= _SYSTEM_UIDS and uid not in owners for uid in members)
+        return any(uid >= SYSTEM_UIDS and uid not in owners for uid in members)
     if not members:  # the directory service lists nobody
         return not any(_is_users_own(group, uid) for uid in owners)
     return not members <= owners

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from .conftest import Stranger
 
 @pytest.fixture(autouse=True)
 def tmp_of_the_crowd(crowd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", os.fspath(crowd))
+    monkeypatch.setenv("TMPDIR", os.fspath(crowd))
 
 
 @pytest.fixture

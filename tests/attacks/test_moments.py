@@ -10,7 +10,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -224,7 +223,7 @@ async def test_a_command_goes_to_the_socket_that_was_looked_at(
         return await run(*args, **more)
 
     monkeypatch.setattr(channel, "exchange", late)
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     control = MpsControl(ControlChannel(pipe_dir, (str(BINARY),), speaker=exchange.looked_at))
     answer = await control.start_server(0)
     assert exchange.done
@@ -320,7 +319,7 @@ async def test_a_client_of_a_load_comes_to_the_socket_that_was_looked_at(
 ) -> None:
     """CUDA takes a path alone, and who exchanges what is behind it had a client of root's, with its contexts."""
     pipe_dir, other = exchange.pipe_dir, exchange.other
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     supervisor = Supervisor(worker_command=(sys.executable, "-c", CLIENT), speaker=exchange.looked_at)
     supervisor.why_not = exchange.attack
     await supervisor.start(LoadSpec("fma", pipe_dir=pipe_dir))

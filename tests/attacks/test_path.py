@@ -4,6 +4,7 @@ there."""
 from __future__ import annotations
 
 import os
+import struct
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -91,6 +92,24 @@ def test_places_of_roots_stay_in_their_order(trap: Path, roots: Stranger) -> Non
     path = f"/usr/bin:{trap}:.:{mine}::{roots.home}/link:/nowhere:/bin"
     assert own_path({"PATH": path}) == f"/usr/bin:{mine}:{roots.home}/link:/bin"
     assert own_path({"PATH": f".:{trap}"}) == own_path({}) == os.defpath
+
+
+def test_nor_those_of_a_users_group_or_a_list(stranger: Stranger, roots: Stranger) -> None:
+    """``/usr/local/bin`` is a group's of the system on Debian."""
+    places = {}
+    for name, gid, mode in (("staff", 50, 0o2775), ("users", stranger.uid, 0o775), ("list", 0, 0o755)):
+        (place := roots.home / name).mkdir()
+        os.chown(place, 0, gid)
+        place.chmod(mode)
+        places[name] = os.fspath(place)
+    nobody = 0xFFFFFFFF
+    entries = ((1, 7, nobody), (2, 7, stranger.uid), (4, 5, nobody), (16, 7, nobody), (32, 5, nobody))
+    data = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *each) for each in entries)
+    try:
+        os.setxattr(places["list"], "system.posix_acl_access", data)
+    except OSError as error:
+        pytest.skip(f"no access control lists here: {error}")
+    assert own_path({"PATH": ":".join((*places.values(), "/bin"))}) == f"{places['staff']}:/bin"
 
 
 def test_whoever_is_not_root_has_the_places_that_he_named(trap: Path, bystander: Stranger) -> None:

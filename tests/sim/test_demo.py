@@ -44,7 +44,6 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """What these tests have for /tmp."""
     folder = Path(tempfile.mkdtemp(prefix="mps"))
     monkeypatch.setenv("TMPDIR", os.fspath(folder))
-    monkeypatch.setattr(tempfile, "tempdir", os.fspath(folder))
     yield folder
     subprocess.run(["rm", "-rf", folder], check=True)
 
@@ -160,9 +159,12 @@ def test_many_starts_at_once_take_nobody_s_directory(place: Path) -> None:
     assert list(place.iterdir()) == []
 
 
-def test_no_demo_where_none_can_be_is_said_in_words(place: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_no_demo_where_none_can_be_is_said_in_words(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     from mpstui import cli
 
+    monkeypatch.setattr("mpstui.sim.demo.temporary_place", lambda: os.fspath(place))  # root's would be another one
     place.chmod(0o777)  # not sticky: anybody could exchange the demo's directory
 
     with pytest.raises(SystemExit) as ended:
