@@ -25,10 +25,14 @@ class Refused(Unable):
     """Why a request cannot be done as asked."""
 
 
+_NO_UID: Final = (1 << 32) - 1
+"""The kernel's word for no user."""
+
+
 def parse_uid(text: str) -> int:
     """A user name or number to a UID."""
     text = text.strip()
-    if text.isdecimal() and text.isascii() and int(text) < 1 << 32:
+    if text.isdecimal() and text.isascii() and int(text) < _NO_UID:
         return int(text)
     try:
         return pwd.getpwnam(text).pw_uid

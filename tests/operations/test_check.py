@@ -104,7 +104,7 @@ def test_a_right_priority_is_taken(text: str, value: int) -> None:
 def test_a_user_is_a_name_or_a_number() -> None:
     assert parse_uid("root") == 0
     assert parse_uid("2001") == 2001
-    for wrong in ("nosuchuser", "", "-1", "4294967296", "a\0b"):
+    for wrong in ("nosuchuser", "", "-1", "4294967295", "4294967296", "a\0b"):
         with pytest.raises(Refused):
             parse_uid(wrong)
 
