@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import signal
@@ -88,8 +89,14 @@ class Stranger:
         return {"PATH": os.environ["PATH"], "HOME": str(self.home), "TZ": "UTC", "LANG": "C.UTF-8", **more}
 
 
-def _runs(stranger: Stranger, python: str) -> bool:
-    return os.path.exists(python) and stranger.run(python, "-c", "", check=False).returncode == 0
+@functools.cache
+def _open_python() -> str | None:
+    """A Python that other users may run: looked for once, with a process for each that is tried."""
+    nobody = Stranger(FIRST_UID, Path("/"))
+    for python in (sys.executable, *_PYTHONS):
+        if os.path.exists(python) and nobody.run(python, "-c", "", check=False).returncode == 0:
+            return python
+    return None
 
 
 def _strangers(uid: int) -> Iterator[Stranger]:
@@ -102,8 +109,7 @@ def _strangers(uid: int) -> Iterator[Stranger]:
     home.chmod(0o755)
     stranger = Stranger(uid, home)
     try:
-        found = (python for python in (sys.executable, *_PYTHONS) if _runs(stranger, python))
-        if (interpreter := next(found, None)) is None:
+        if (interpreter := _open_python()) is None:
             pytest.skip("no Python of this machine is open to other users")
         stranger.interpreter = interpreter
         yield stranger

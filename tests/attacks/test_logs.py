@@ -10,6 +10,7 @@ import grp
 import json
 import os
 import pwd
+import re
 import shutil
 import signal
 import struct
@@ -563,9 +564,17 @@ OPENERS = {
 """Where files are opened, and which; a log is opened by ``open_log`` alone."""
 
 
+_CALLED = re.compile(r"(open|read_text|read_bytes)[\s)]*\(")
+
+
 def _opens(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text())):
+    if not _CALLED.search(text := path.read_text()):
+        return  # most modules: to parse and to write them as text takes four times what all else here does
+    for node in ast.walk(ast.parse(text)):
         if not isinstance(node, ast.Call):
+            continue
+        last = getattr(node.func, "attr", getattr(node.func, "id", ""))
+        if not last.endswith(("open", "read_text", "read_bytes")):
             continue
         words = ast.unparse(node.func)
         if words in {"open", "os.open", "io.open", "os.fdopen"} or words.endswith(

@@ -50,7 +50,7 @@ class Accusation:
         self._stranger.run("sh", "-c", 'mkdir -p "$1" && cat >> "$1/$2"', "sh", self.folder, name, input=line)
 
 
-@pytest.fixture(params=["a bystander's", "root's"])
+@pytest.fixture
 def accused(request: pytest.FixtureRequest, bystander: Stranger) -> Iterator[tuple[subprocess.Popen[str], int, str]]:
     """A process, its owner and how that one is named."""
     if request.param == "root's":
@@ -88,7 +88,11 @@ def press(terminal: Terminal, key: str, come: Callable[[], object]) -> None:
     terminal.wait_for(pressed)
 
 
-@pytest.mark.parametrize("deaf_from", ["its start", "later"])
+@pytest.mark.parametrize(
+    ("accused", "deaf_from"),
+    [("a bystander's", "later"), ("root's", "later"), ("root's", "its start")],  # before it is known, whose is the same
+    indirect=["accused"],
+)
 def test_a_silent_daemon_of_a_strangers_accuses_in_vain(
     stranger: Stranger, accused: tuple[subprocess.Popen[str], int, str], deaf_from: str
 ) -> None:

@@ -354,12 +354,25 @@ async def hold(pipe_dir: Path, wait: float = 0) -> None:
         pass
 
 
-def send(pipe_dir: Path, *start: str, shared: Path | None = None, pid: int = 4711, unseen: bool = False) -> bool:
-    """Whether an mpstui of root's that begins so sends it; ``unseen``: the client's process is not of its namespace."""
-    command = [*start, sys.executable, "-c", SEND, ROOT, pipe_dir, str(pid), *(["unseen"] if unseen else [])]
-    env = {**os.environ, "SHARED": os.fspath(shared or "/none")}
+def send(pipe_dir: Path, *start: str, shared: Path | None = None, unseen: bool = False) -> bool:
+    """Whether an mpstui of root's sends it: one that begins so, in a process of its own, else this one. ``unseen``: the
+    client's process is not of its namespace."""
+    place = shared or Path("/none")
+    if not start:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(lock, "_SHARED", place)
+            return asyncio.run(_sends(pipe_dir))
+    command = [*start, sys.executable, "-c", SEND, ROOT, pipe_dir, "4711", *(["unseen"] if unseen else [])]
+    env = {**os.environ, "SHARED": os.fspath(place)}
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120, env=env)
     return {"sent\n": True, "": False}[done.stdout]
+
+
+async def _sends(pipe_dir: Path) -> bool:
+    """As ``SEND`` does."""
+    client = Client(ProcessKey(4711, 5), 7, 1)
+    async with turn(pipe_dir, find_speaker(pipe_dir)) as mine:
+        return mine.was_sent(client) is None and mine.note(client, sent=True) is None
 
 
 CONTAINERS = {
@@ -468,7 +481,7 @@ async def test_nothing_is_noted_for_a_daemon_that_came_meanwhile(roots: Stranger
         assert mine.was_sent(Client(ProcessKey(3), 7, 1)) is None
 
 
-async def test_a_stranger_who_touches_the_socket_does_not_make_it_another_daemon(
+def test_a_stranger_who_touches_the_socket_does_not_make_it_another_daemon(
     roots: Stranger, stranger: Stranger, shared: Path
 ) -> None:
     """Everybody may write to it, and so set its time."""
