@@ -128,33 +128,29 @@ async def test_times_of_programs_are_not_added_up(
     assert all(worker["figure"] >= 0.1 for worker in last["workers"])
 
 
-@pytest.mark.parametrize(
-    ("words", "status", "said"),
-    [
-        ((), 2, "name a kernel"),
-        (("fma", "--command", "sleep 1"), 2, "one of the two"),
-        (("fma", "--clients", "3", "--active-thread-percentage", "30,70"), 2, "2 values for 3 clients"),
-        (("fma", "--mps", "off", "--active-thread-percentage", "30"), 2, "limits and --private need MPS"),
-        (("fma", "--mps", "off", "--client-priority", "0"), 2, "limits and --private need MPS"),
-        (("endless", "--busy", "50"), 2, "endless does not serve requests"),
-        (("fma", "--device", "7"), 2, "there is no GPU “7”"),
-        (("illegal",), 6, "takes down every client"),
-        (("memory",), 6, "takes all memory"),
-        (("--command", "sleep 1", "--sm-count", "8"), 2, "does not reach it"),
-    ],
+REFUSED = (
+    ((), 2, "name a kernel"),
+    (("fma", "--command", "sleep 1"), 2, "one of the two"),
+    (("fma", "--clients", "3", "--active-thread-percentage", "30,70"), 2, "2 values for 3 clients"),
+    (("fma", "--mps", "off", "--active-thread-percentage", "30"), 2, "limits and --private need MPS"),
+    (("fma", "--mps", "off", "--client-priority", "0"), 2, "limits and --private need MPS"),
+    (("endless", "--busy", "50"), 2, "endless does not serve requests"),
+    (("fma", "--device", "7"), 2, "there is no GPU “7”"),
+    (("illegal",), 6, "takes down every client"),
+    (("memory",), 6, "takes all memory"),
+    (("--command", "sleep 1", "--sm-count", "8"), 2, "does not reach it"),
 )
+"""Options, the exit status, and what is said."""
+
+
 async def test_what_is_refused_says_why_and_what_to_do(
-    sources: NodeSources,
-    node: SimNode,
-    capsys: pytest.CaptureFixture[str],
-    words: tuple[str, ...],
-    status: int,
-    said: str,
+    sources: NodeSources, node: SimNode, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert await run(load, sources, node, *words) == status
-    err = capsys.readouterr().err
-    assert said in err
-    assert "→" in err
+    for words, status, said in REFUSED:
+        assert await run(load, sources, node, *words) == status, words
+        err = capsys.readouterr().err
+        assert said in err, words
+        assert "→" in err, words
 
 
 @pytest.mark.parametrize(
@@ -317,21 +313,18 @@ async def test_command_compares_start_to_end(
     assert "one run of 1 client without and one with MPS came first and are not counted" in out
 
 
-@pytest.mark.parametrize(
-    ("words", "status"),
-    [
+async def test_experiments_that_make_no_sense_are_refused(sources: NodeSources, node: SimNode) -> None:
+    for words, status in (
         (("command",), 2),
         (("nbody", "--command", "x"), 2),
         (("sweep", "--bodies", "512000"), 2),
         (("copies", "--divide"), 2),
         (("sweep", "--clients", "2"), 2),
         (("stop", "--shared"), 6),
-    ],
-)
-async def test_experiments_that_make_no_sense_are_refused(
-    sources: NodeSources, node: SimNode, words: tuple[str, ...], status: int
-) -> None:
-    assert await run(experiment, sources, node, *words) == status
+        (("nbody", "--metric", "(x)"), 2),
+        (("command", "--command", "x", "--percentages", "50"), 2),
+    ):
+        assert await run(experiment, sources, node, *words) == status, words
 
 
 @pytest.fixture
