@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -36,13 +37,15 @@ def closed(part: Any) -> Any:
     return made
 
 
-def check(name: str, told: Any) -> None:
+@functools.cache
+def validator(name: str) -> Draft202012Validator:
     schema = closed(schema_of(name))
     Draft202012Validator.check_schema(schema)
-    errors = [
-        f"{'/'.join(map(str, error.path))}: {error.message}"
-        for error in Draft202012Validator(schema, format_checker=FormatChecker()).iter_errors(told)
-    ]
+    return Draft202012Validator(schema, format_checker=FormatChecker())
+
+
+def check(name: str, told: Any) -> None:
+    errors = [f"{'/'.join(map(str, error.path))}: {error.message}" for error in validator(name).iter_errors(told)]
     assert not errors, errors
 
 

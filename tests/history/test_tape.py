@@ -389,7 +389,7 @@ def test_what_waits_to_be_packed_is_little():
     node.listener = recorder
     most = 0
     for kind, raw in FAULTS.items():
-        for event in events(kind, raw) * 40:
+        for event in events(kind, raw) * 5:
             now[0] = event.time or now[0]
             node.add_event(PIPE, event, kind, now[0])
             most = max(most, sum(map(len, recorder._waiting)))

@@ -627,7 +627,8 @@ def test_whoever_came_and_went_is_forgotten_once_no_event_is_about_him():
             node.add_event(PIPE, Event(kind, when, PIPE, 634, pid, detail=kind), "server", when)
             if kind == "client_connected":
                 node.set_facts([pid], {pid: facts(pid, user="alice", command=f"train {pid}")}, when)
-                assert node.snapshot(when).events[-1].command == f"train {pid}"
+                if number % 10 == 9:
+                    assert node.snapshot(when).events[-1].command == f"train {pid}"
         node.set_facts([pid], {}, when + 0.5)
         if number in {499, 999, 1499}:
             watched = node.watch(PIPE)
