@@ -63,29 +63,28 @@ def test_in_words_and_kept(mpstui: Run, node: Path) -> None:
     assert text.count("active_thread_percentage = 50") == 3  # the daemon's limit and two shares
 
 
-@pytest.mark.parametrize(
-    ("words", "status", "said"),
-    [
-        (("--measure", "memory"), 2, "invalid choice: 'memory'"),
-        (("--command", "/no/such/program"), 2, "no program /no/such/program"),
-        (("--command", "a 'b"), 2, "cannot be split into words"),
-        (("--measure", "fma", "--clients", "49"), 2, "more than the 48 contexts"),
-        (("--measure", "fma", "--measure", "fma", "--clients", "3"), 2, "one client each"),
-        (("--measure", "fma", "--measure", "fma", "--command", "true"), 2, "3 loads were given"),
-        (("--measure", "fma", "--weights", "1,2"), 2, "leave out --strategy, --weights and --sm-count"),
-        (("--measure", "fma", "--seconds", "nan"), 2, "0.3 to 600 seconds"),
-        (("--measure", "fma", "--repeats", "0"), 2, "from 1 to 100"),
-        (("--clients", "2", "--shared"), 2, "go with --measure"),
-        (("--command", "false", "--repeats", "1"), 1, "exit status 1"),
-        (("--measure", "fma", "--apply"), 2, "choose it with --device"),
-    ],
+NOT_MEASURED = (
+    (("--measure", "memory"), 2, "invalid choice: 'memory'"),
+    (("--command", "/no/such/program"), 2, "no program /no/such/program"),
+    (("--command", "a 'b"), 2, "cannot be split into words"),
+    (("--measure", "fma", "--clients", "49"), 2, "more than the 48 contexts"),
+    (("--measure", "fma", "--measure", "fma", "--clients", "3"), 2, "one client each"),
+    (("--measure", "fma", "--measure", "fma", "--command", "true"), 2, "3 loads were given"),
+    (("--measure", "fma", "--weights", "1,2"), 2, "leave out --strategy, --weights and --sm-count"),
+    (("--measure", "fma", "--seconds", "nan"), 2, "0.3 to 600 seconds"),
+    (("--measure", "fma", "--repeats", "0"), 2, "from 1 to 100"),
+    (("--clients", "2", "--shared"), 2, "go with --measure"),
+    (("--command", "false", "--repeats", "1"), 1, "exit status 1"),
+    (("--measure", "fma", "--apply"), 2, "choose it with --device"),
 )
-def test_what_cannot_be_measured_is_told(
-    mpstui: Run, node: Path, words: tuple[str, ...], status: int, said: str
-) -> None:
-    found, out, err = mpstui("plan", "--pipe-dir", node, *words)
-    assert (found, out) == (status, "")
-    assert said in err
+"""Options of a plan, the exit status, and what is said."""
+
+
+def test_what_cannot_be_measured_is_told(mpstui: Run, node: Path) -> None:
+    for words, status, said in NOT_MEASURED:
+        found, out, err = mpstui("plan", "--pipe-dir", node, *words)
+        assert (found, out) == (status, ""), words
+        assert said in err, words
 
 
 def _no_library() -> None:

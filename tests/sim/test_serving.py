@@ -101,47 +101,70 @@ def test_a_driver_is_chosen_and_what_was_never_seen_is_said(
         process.communicate(timeout=120)
 
 
-@pytest.mark.parametrize("driver", ["600", "47", "580.1", "", "../x", "9" * 400])
-def test_a_driver_that_is_not_simulated_is_one_line(pipe_dir: Path, driver: str) -> None:
-    process = serve(pipe_dir, f"None, {driver!r}")
-    assert process.communicate(timeout=120)[1].endswith("there are 470, 535, 550, 555, 580, 590, 615\n")
-    assert process.returncode == 2
+SERVE_EACH = """
+import json, os, signal, sys, tempfile
+from pathlib import Path
+from mpstui.sim.serving import serve
+ended = []
+for directory, *how in json.loads(sys.argv[1]):
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        if (pid := os.fork()) == 0:
+            signal.alarm(110)
+            os.dup2(out.fileno(), 1)
+            os.dup2(err.fileno(), 2)
+            sys.exit(serve(Path(directory), *how))
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        out.seek(0)
+        err.seek(0)
+        ended.append((status, out.read().decode(), err.read().decode()))
+print(json.dumps(ended))
+"""
+"""Each in a process of its own, which need not import it first; one that is not refused is ended."""
 
 
-@pytest.mark.parametrize(
-    ("scenario", "driver", "what"),
-    [
+def refused(cases: list[tuple[Path | str | None, ...]]) -> list[str]:
+    """What each says, to these arguments of ``serve``, that ends with status 2 and says nothing else."""
+    words = json.dumps([[None if word is None else str(word) for word in case] for case in cases])
+    done = subprocess.run(
+        [sys.executable, "-c", SERVE_EACH, words], capture_output=True, text=True, timeout=600, check=True
+    )
+    ended = json.loads(done.stdout)
+    assert [(status, out) for status, out, _ in ended] == [(2, "")] * len(cases), list(zip(cases, ended, strict=True))
+    return [err for *_, err in ended]
+
+
+def test_a_driver_that_is_not_simulated_is_one_line(pipe_dir: Path) -> None:
+    drivers = ("600", "47", "580.1", "", "../x", "9" * 400)
+    for driver, said in zip(drivers, refused([(pipe_dir, None, driver) for driver in drivers]), strict=True):
+        assert said.endswith("there are 470, 535, 550, 555, 580, 590, 615\n"), driver
+        assert said.count("\n") == 1, driver
+
+
+def test_a_driver_without_such_a_mode_has_no_such_node(pipe_dir: Path) -> None:
+    cases = (
         ("static", "580", "static SM partitions"),
         ("v3", "590", "MPS protocol 3"),
         ("blocked", "470", "terminate_client; scenario “blocked” needs it"),
-    ],
-)
-def test_a_driver_without_such_a_mode_has_no_such_node(pipe_dir: Path, scenario: str, driver: str, what: str) -> None:
-    process = serve(pipe_dir, f"{scenario!r}, {driver!r}")
-    assert process.communicate(timeout=120)[1] == f"mpstui: driver {driver} has no {what}\n"
-    assert process.returncode == 2
+    )
+    said = refused([(pipe_dir, scenario, driver) for scenario, driver, _ in cases])
+    assert said == [f"mpstui: driver {driver} has no {what}\n" for _, driver, what in cases]
 
 
-@pytest.mark.parametrize("bad", ["file", "other files", "too long", "no scenario", "not writable"])
-def test_a_bad_directory_is_one_line(tmp_path: Path, pipe_dir: Path, bad: str) -> None:
-    directory, scenario = pipe_dir, "None"
-    if bad == "file":
-        directory = tmp_path / "file"
-        directory.write_text("")
-    elif bad == "other files":
-        (pipe_dir / "precious").write_text("")
-    elif bad == "too long":
-        directory = tmp_path / ("d" * 120)
-    elif bad == "no scenario":
-        scenario = "'nonsense'"
-    else:
-        directory = Path("/proc/nowhere")
-    process = serve(directory, scenario)
-    stdout, stderr = process.communicate(timeout=120)
-    assert (process.returncode, stdout) == (2, "")
-    assert stderr.startswith("mpstui: ")
-    assert stderr.count("\n") == 1
-    assert not is_simulated(directory)
+def test_a_bad_directory_is_one_line(tmp_path: Path, pipe_dir: Path) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "others").mkdir()
+    (tmp_path / "others" / "precious").write_text("")
+    bad: list[tuple[Path | str | None, ...]] = [
+        (tmp_path / "file", None),
+        (tmp_path / "others", None),
+        (tmp_path / ("d" * 120), None),
+        (pipe_dir, "nonsense"),
+        (Path("/proc/nowhere"), None),
+    ]
+    for case, said in zip(bad, refused(bad), strict=True):
+        assert said.startswith("mpstui: "), case
+        assert said.count("\n") == 1, case
+        assert not is_simulated(Path(str(case[0]))), case
 
 
 def test_the_demo_has_users_devices_and_outdated_limits(start: Callable[..., SimNode]) -> None:
