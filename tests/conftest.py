@@ -39,14 +39,13 @@ stand_in.use()
 
 import textual.app  # noqa: E402 - reads the environment
 import textual.pilot  # noqa: E402
-from settled import paint_later, settled  # noqa: E402
+from settled import settled  # noqa: E402
 from textual.css.stylesheet import Stylesheet  # noqa: E402
 
 from mpstui.ui import typeahead  # noqa: E402
 
 textual.app.wait_for_idle = settled
 textual.pilot.wait_for_idle = settled
-textual.screen.Screen._compositor_refresh = paint_later  # type: ignore[method-assign]
 typeahead.UNSEEN = 0.0  # most tests show no notifications: there a refusal is never painted
 typeahead.PATIENCE = 120.0  # a screen that a busy machine opens late has not failed to open
 

@@ -4,27 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-import weakref
 from typing import Any
 
 from textual._context import active_app
-from textual.screen import Screen
 
 DEADLINE = 120.0
-_paint: Any = Screen._compositor_refresh  # type: ignore[attr-defined]
-_unpainted: weakref.WeakSet[Screen[Any]] = weakref.WeakSet()
-
-
-def paint_later(screen: Screen[Any]) -> None:
-    """In place of a paint, where there is no terminal: what a screen is once it has come to rest is painted, whole.
-    Textual paints it up to six times on the way there, which nobody sees: a sixth of what such a test takes."""
-    app = screen.app
-    if not app.is_headless or screen is not app.screen or app.is_inline:
-        _paint(screen)
-        return
-    _unpainted.add(screen)
-    screen._dirty_widgets.clear()
-    app._update_mouse_over(screen)
 
 
 async def settled(min_sleep: float = 0.0, max_sleep: float = DEADLINE) -> None:
@@ -52,9 +36,6 @@ async def settled(min_sleep: float = 0.0, max_sleep: float = DEADLINE) -> None:
             await asyncio.sleep(0.002)  # a timer of Textual's ends these
         elif app._screen_stack and app.screen._update_timer._active.is_set():
             app.screen._on_timer_update()
-        elif app._screen_stack and app.screen in _unpainted:
-            _unpainted.discard(app.screen)
-            _paint(app.screen)
         else:
             return
     raise TimeoutError("the screen does not come to rest")

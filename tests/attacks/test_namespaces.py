@@ -101,7 +101,8 @@ def test_they_are_terminated_by_the_daemons_number_and_nothing_is_signalled(
     (daemon,) = json.loads(mpstui("status", "--json", "--pipe-dir", pipe_dir).stdout)["daemons"]
     here = next(c["pid_here"] for server in daemon["servers"] for c in server["clients"] if c["pid"] == pid)
     done = mpstui("terminate", str(here), "--yes", "--pipe-dir", pipe_dir)
-    assert (done.returncode, f"the daemon calls it {pid}: nothing was sent" in done.stderr) == (6, True), done.stderr
+    told = f"nothing was sent: process {here} is in another PID namespace, and the daemon knows it as client {pid}."
+    assert (done.returncode, told in done.stderr) == (6, True), done.stderr
     done = mpstui("terminate", str(pid), "--yes", "--pipe-dir", pipe_dir)
     assert done.returncode == 0, done.stderr
     assert log.read_bytes().count(b"Cmd:terminate_client") == 1
