@@ -31,7 +31,7 @@ from mpstui.daemons.directories import DaemonError, check, check_length, prepare
 from mpstui.daemons.spec import DaemonSpec, Started
 from mpstui.observe.discovery import Place, discover
 from mpstui.plan.cpus import cpu_text
-from mpstui.system.own import own_path
+from mpstui.system.own import own_path, why_not_found
 from mpstui.system.procfs import user_name
 from mpstui.system.trusted import UnreadableLogError, open_log, owners_of
 
@@ -163,7 +163,7 @@ def _program(name: str) -> str:
     """Absolute, since the daemon starts in /, where it keeps no file system busy."""
     found = shutil.which(name, path=own_path())
     if found is None:
-        raise DaemonError(f"{printable(name)} is not installed, or not on PATH", ExitStatus.NO_DAEMON)
+        raise DaemonError(f"{printable(name)} cannot be run: {why_not_found(name)}", ExitStatus.NO_DAEMON)
     return os.path.abspath(found)
 
 

@@ -41,7 +41,7 @@ from mpstui.observe.discovery import Place, running_daemons
 from mpstui.observe.logs import server_logs
 from mpstui.observe.problems import OF_A_LIAR, claim_of, left_to
 from mpstui.system.memory import INSIDE, real_path
-from mpstui.system.own import own_path
+from mpstui.system.own import own_path, why_not_found
 from mpstui.system.procfs import (
     HiddenProcessError,
     environment_of,
@@ -242,7 +242,8 @@ def _counting(snapshot: Snapshot) -> tuple[str, str | None]:
 def _binary(command: Sequence[str]) -> BinaryFacts:
     path = shutil.which(command[0], path=own_path()) if command else None
     if path is None:
-        return BinaryFacts(None, trouble=f"{command[0] if command else PROGRAM} is not on PATH")
+        name = command[0] if command else PROGRAM
+        return BinaryFacts(None, trouble=f"{printable(name)} cannot be run: {why_not_found(name)}")
     shown = printable(shown_program(command) if len(command) > 1 else path)
     found = asyncio.run(look(command, patience(_VERSION_SECONDS)))
     if found.missing:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import stat
 import sys
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
+from mpstui.core.text import path_text
 from mpstui.system.procfs import nameless_uid
 from mpstui.system.trusted import SYSTEM_UIDS, NotTrustedError, has_acl, judge_directory, walk
 
@@ -36,6 +38,15 @@ def own_path(environment: Mapping[str, str] = os.environ) -> str:
     places = environment.get("PATH", os.defpath).split(os.pathsep)
     root = os.geteuid() == 0
     return os.pathsep.join(p for p in places if os.path.isabs(p) and not (root and _is_others(p))) or os.defpath
+
+
+def why_not_found(name: str) -> str:
+    """Why ``own_path`` has no program of that name, as a clause: a shell may find one all the same."""
+    found = shutil.which(name)
+    if found is None or "/" in name:
+        return "it is not there, or is no program" if "/" in name else "it is not on PATH"
+    why = "another user can change what is there" if os.path.isabs(found) else "that depends on where you are"
+    return f"PATH leads to {path_text(Path(found))}, which is not used: {why}"
 
 
 def temporary_place() -> str:

@@ -39,7 +39,7 @@ SAYS = {
     "A message when a fault happens": r"fatal GPU fault .* There were: \d+ \(",
     "End the idle clients of a user": r"1 client terminated\n1 idle clients of alice",
     "Check in CI that a node is as a profile says": "as wanted",
-    "Plot the clients of the last day in a notebook": r"clients: .*█ at most 1[0-9]",
+    "Plot the clients of the last day in a notebook": r"clients: .*█.* at most 1[0-9]",
 }
 """What a recipe comes to in the demo."""
 

@@ -13,8 +13,11 @@ from pathlib import Path
 import pytest
 
 from mpstui.commands import Filled
+from mpstui.daemons import start
+from mpstui.daemons.directories import DaemonError
 from mpstui.daemons.modes import set_compute_mode
-from mpstui.system.own import own_path
+from mpstui.doctor import checkup
+from mpstui.system.own import own_path, why_not_found
 from mpstui.ui.fleet import in_terminal
 
 from .conftest import Stranger
@@ -92,6 +95,28 @@ def test_places_of_roots_stay_in_their_order(trap: Path, roots: Stranger) -> Non
     path = f"/usr/bin:{trap}:.:{mine}::{roots.home}/link:/nowhere:/bin"
     assert own_path({"PATH": path}) == f"/usr/bin:{mine}:{roots.home}/link:/bin"
     assert own_path({"PATH": f".:{trap}"}) == own_path({}) == os.defpath
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        (".", "PATH leads to {name}, which is not used: that depends on where you are"),
+        ("{trap}/bin", "PATH leads to {trap}/bin/{name}, which is not used: another user can change what is there"),
+        ("/nowhere", "it is not on PATH"),
+    ],
+)
+def test_whoever_has_put_it_there_is_told_why_it_is_not_found(
+    trap: Path, monkeypatch: pytest.MonkeyPatch, path: str, why: str
+) -> None:
+    """A shell finds the program, and doctor says that there is none."""
+    name = "nvidia-cuda-mps-control"
+    monkeypatch.chdir(trap)
+    monkeypatch.setenv("PATH", path.format(trap=trap))
+    assert why_not_found(name) == why.format(name=name, trap=trap)
+    trouble = checkup._binary((name,)).trouble
+    assert trouble == f"{name} cannot be run: {why_not_found(name)}"
+    with pytest.raises(DaemonError, match=f"{name} cannot be run: "):
+        start._program(name)
 
 
 def test_nor_those_of_a_users_group_or_a_list(stranger: Stranger, roots: Stranger) -> None:

@@ -169,7 +169,8 @@ def test_the_journal_of_a_unit(
     fake.write_text("#!/bin/sh\necho 'No journal files were found.' >&2; exit 1\n")
     assert main(["events", "--journal", "mps"]) == 3
     assert "No journal files were found." in capsys.readouterr().err
-    monkeypatch.setenv("PATH", str(tmp_path / "none"))
+    (none := tmp_path / "none").mkdir()
+    monkeypatch.setenv("PATH", str(none))
     assert main(["events", "--journal", "mps"]) == 3
     assert "journalctl" in capsys.readouterr().err
 

@@ -214,7 +214,7 @@ async def test_why_it_does_not_start(place: Path, audit: AuditLog) -> None:
     assert "symbolic link" in (await refused(place, audit, pipe_dir=place / "link")).message
     assert "not be the same" in (await refused(place, audit, log_dir=place / "mps_0")).message
     nothing = await refused(place, audit, ("/nonexistent/mps",))
-    assert (nothing.status, "not installed" in nothing.message) == (ExitStatus.NO_DAEMON, True)
+    assert (nothing.status, "cannot be run: it is not there" in nothing.message) == (ExitStatus.NO_DAEMON, True)
     assert "not to be had" in (await refused(place, audit, cpus=frozenset({4000}))).message
     failed = await refused(place, audit, script(place, "echo 'no\033[31m GPU' >&2; exit 3"))
     assert "did not start: no\\x1b[31m GPU" in failed.message
