@@ -27,6 +27,7 @@ from mpstui.core.model import Client, Daemon, Device, ProcessKey, Server, Snapsh
 from mpstui.core.text import UNKNOWN, error_text, owner, path_text, printable
 from mpstui.core.trust import NOBODY, Speaker
 from mpstui.fields import CLIENT, DAEMON, DEVICE, SERVER, SNAPSHOT, Field, Thing, View
+from mpstui.system.own import own_path
 from mpstui.system.parent import ended_with_us
 
 THINGS: Final[Mapping[str, Thing[Any]]] = {
@@ -319,6 +320,7 @@ async def run(filled: Filled, seconds: float, told: Callable[[Sequence[str]], No
         process = await asyncio.create_subprocess_exec(
             *filled.words,
             executable=filled.program,
+            env={**os.environ, "PATH": own_path()},
             stdin=asyncio.subprocess.DEVNULL,
             stdout=other_end,
             stderr=other_end,
@@ -420,6 +422,7 @@ def run_in_terminal(filled: Filled) -> tuple[Ended, int | None]:
             subprocess.Popen(
                 filled.words,
                 executable=filled.program,
+                env={**os.environ, "PATH": own_path()},
                 preexec_fn=start,
             )
         )

@@ -11,7 +11,6 @@ import os
 import shutil
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
@@ -194,9 +193,9 @@ def _launch(
 ) -> tuple[int | None, str]:
     """Exit status of the launching process, None where it had to be killed, and what it printed.
 
-    A file and not a pipe: the daemon may keep its standard output open.
+    A file and not a pipe: the daemon may keep its standard output open. In memory: no directory is needed for it.
     """
-    with tempfile.TemporaryFile() as output:
+    with open(os.memfd_create("mpstui-output"), "w+b") as output:
         try:
             with _affinity(cpus):
                 process = subprocess.Popen(

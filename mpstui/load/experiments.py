@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from mpstui.core.text import PRIORITIES, format_change, plural, printable
+from mpstui.core.text import PRIORITIES, error_text, format_change, plural, printable
 from mpstui.load.footprint import BODIES
 from mpstui.load.measure import ExperimentError, Lab, rates, reached, running, served, times, windows
 from mpstui.load.programs import lenet
@@ -185,7 +185,11 @@ async def training(lab: Lab, python: str, clients: Sequence[int] = (1, 4)) -> Ex
     totals: dict[int, dict[tuple[int, str], list[float]]] = {batch: {} for batch in BATCHES}
     each: dict[int, dict[tuple[int, str], list[float]]] = {batch: {} for batch in BATCHES}
     groups = [mps for _, mps in ALONE_SETTINGS for _ in range(max(clients))]
-    with tempfile.TemporaryDirectory(prefix="mpstui-training-", dir=temporary_place()) as folder, _torch_wanted():
+    try:
+        place = tempfile.TemporaryDirectory(prefix="mpstui-training-", dir=temporary_place())
+    except OSError as error:
+        raise ExperimentError(f"no place for what the programs agree on: {error_text(error)}") from None
+    with place as folder, _torch_wanted():
         file = Path(folder, "turns")
         _tell(file, "")
         specs = [_trainer(python, file, number % max(clients), mps) for number, mps in enumerate(groups)]

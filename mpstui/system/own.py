@@ -7,7 +7,9 @@ import os
 import shutil
 import stat
 import sys
-from collections.abc import Mapping
+import threading
+import time
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
@@ -35,9 +37,46 @@ def own_path(environment: Mapping[str, str] = os.environ) -> str:
     """PATH for what nobody has typed: without places that are no whole path, which are wherever one stands, and for
     root without those where another user can put a program. A group's of the system are left in:
     ``/usr/local/bin`` may be ``staff``'s."""
-    places = environment.get("PATH", os.defpath).split(os.pathsep)
-    root = os.geteuid() == 0
-    return os.pathsep.join(p for p in places if os.path.isabs(p) and not (root and _is_others(p))) or os.defpath
+    places = [p for p in environment.get("PATH", os.defpath).split(os.pathsep) if os.path.isabs(p)]
+    others = _others(places) if os.geteuid() == 0 else set[str]()
+    return os.pathsep.join(place for place in places if place not in others) or os.defpath
+
+
+class _Look:
+    """At one place of PATH, in a thread: what is mounted there may never answer, and the command has a deadline."""
+
+    def __init__(self, place: str) -> None:
+        self.begun = time.monotonic()
+        self.others = True
+        self._thread = threading.Thread(target=self._run, args=(place,), daemon=True)
+        self._thread.start()
+
+    def _run(self, place: str) -> None:
+        self.others = _is_others(place)
+
+    def holds(self) -> bool:
+        """Whether it need not be looked again: it is not long ago, or has not come to its end."""
+        return self._thread.is_alive() or time.monotonic() - self.begun < _HOLDS
+
+    def wait(self, until: float) -> None:
+        self._thread.join(max(0.0, until - time.monotonic()))
+
+
+_HOLDS: Final = 10.0
+"""Seconds for which what was seen of a place of PATH holds."""
+_ANSWERS: Final = 5.0
+"""Seconds that the places of PATH have to answer, all of them together, once each."""
+_looks: Final[dict[str, _Look]] = {}
+
+
+def _others(places: Sequence[str]) -> set[str]:
+    """Of these the ones where somebody else can put a program, and those that do not answer."""
+    fresh = {place: _Look(place) for place in places if place not in _looks or not _looks[place].holds()}
+    _looks.update(fresh)
+    until = time.monotonic() + _ANSWERS
+    for look in fresh.values():
+        look.wait(until)
+    return {place for place in places if _looks[place].others}
 
 
 def why_not_found(name: str) -> str:
@@ -86,4 +125,6 @@ def _is_open(fd: int, ours: set[int], *, last: bool) -> bool:
     found = os.fstat(fd)
     if found.st_uid not in ours or (found.st_mode & stat.S_IWOTH and (last or not found.st_mode & stat.S_ISVTX)):
         return True
+    if not last and found.st_mode & stat.S_ISVTX:
+        return False
     return bool(found.st_mode & stat.S_IWGRP) and (found.st_gid >= SYSTEM_UIDS or has_acl(fd))

@@ -7,16 +7,20 @@ import os
 import struct
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from sim.recorded import eventually
 
-from mpstui.commands import Filled
+from mpstui.commands import Filled, run, run_in_terminal
 from mpstui.daemons import start
 from mpstui.daemons.directories import DaemonError
 from mpstui.daemons.modes import set_compute_mode
 from mpstui.doctor import checkup
+from mpstui.system import own
 from mpstui.system.own import own_path, why_not_found
 from mpstui.ui.fleet import in_terminal
 
@@ -144,3 +148,45 @@ def test_whoever_is_not_root_has_the_places_that_he_named(trap: Path, bystander:
     if bystander.run(bystander.interpreter, "-c", code, ROOT, check=False).returncode:
         pytest.skip("the checkout is not open to others")
     assert bystander.python(code, ROOT, env={"PATH": path}).stdout.strip() == f"/usr/bin:{trap}:{bystander.home}"
+
+
+def test_a_place_that_does_not_answer_is_waited_for_once(monkeypatch: pytest.MonkeyPatch, roots: Stranger) -> None:
+    """A mount whose server is away hung every command, and the screen, for good: PATH had it behind the program."""
+    comes, asked = threading.Event(), list[str]()
+    real = own._is_others
+
+    def looked(place: str) -> bool:
+        asked.append(place)
+        return not comes.wait(300) if place == "/away" else real(place)
+
+    monkeypatch.setattr(own, "_is_others", looked)
+    monkeypatch.setattr(own, "_ANSWERS", 0.05)
+    monkeypatch.setattr(own, "_looks", looks := {})
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    path = f"{roots.home}:/away"
+    eventually(lambda: own_path({"PATH": path}) == f"{roots.home}")
+    assert own_path({"PATH": path}) == f"{roots.home}"
+    assert asked.count("/away") == 1
+    comes.set()
+    looks["/away"].wait(time.monotonic() + 300)
+    assert own_path({"PATH": path}) == path
+
+
+def test_a_sticky_groups_directory_on_the_way_is_no_place_of_others(roots: Stranger) -> None:
+    """As /nix/store is: who may write there can exchange nothing of root's."""
+    (store := roots.home / "store").mkdir()
+    (place := store / "bin").mkdir()
+    os.chown(store, 0, 30000)
+    store.chmod(0o1775)
+    assert own_path({"PATH": os.fspath(place)}) == os.fspath(place)
+    assert own_path({"PATH": os.fspath(store)}) == os.defpath
+
+
+async def test_nor_by_a_program_of_the_configurations(trap: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(trap)
+    monkeypatch.setenv("PATH", f":{os.environ['PATH']}")
+    filled = Filled("/bin/sh", ("sh", "-c", "nvidia-smi"), "", ())
+    await run(filled, 300, lambda lines: None)
+    assert not ran(trap).exists(), ran(trap).read_text()
+    run_in_terminal(filled)
+    assert not ran(trap).exists(), ran(trap).read_text()

@@ -10,6 +10,7 @@ import signal
 import socket
 import stat
 import subprocess
+import tempfile
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +27,7 @@ from mpstui.core.trust import Speaker
 from mpstui.daemons.directories import DaemonError, check_length, prepare
 from mpstui.daemons.spec import DaemonSpec, Started
 from mpstui.daemons.stale import clean
-from mpstui.daemons.start import environment_of, place_of
+from mpstui.daemons.start import _launch, environment_of, place_of
 from mpstui.observe.discovery import find_speaker
 from mpstui.operations import daemons as stopping
 from mpstui.operations.audit import AuditLog
@@ -202,6 +203,13 @@ async def refused(
 def test_a_daemon_takes_a_directory_of_83_bytes(name: str, fits: bool) -> None:
     with nullcontext() if fits else pytest.raises(DaemonError, match=r": 8[45] bytes, and MPS takes 83"):
         check_length(Path("/tmp", name))
+
+
+def test_what_a_daemon_prints_needs_no_place_for_temporary_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``daemon start`` was a traceback where /tmp was full, or read-only."""
+    monkeypatch.setattr(tempfile, "_get_default_tempdir", lambda *_: pytest.fail("a place for files was looked for"))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    assert _launch(("/bin/sh", "-c", "echo no GPU; exit 3"), {}, None, 300.0) == (3, "no GPU")
 
 
 async def test_why_it_does_not_start(place: Path, audit: AuditLog) -> None:
