@@ -151,6 +151,10 @@ class _StrangersError(Exception):
     """Whose file it is, in words: another user's wishes are nobody's."""
 
 
+_NO_HOME: Final = Path("/")
+"""Of a user whom nobody gives a home, neither HOME nor an entry for him, as in a small container."""
+
+
 def state_folder(environment: Mapping[str, str] = os.environ) -> Path:
     """``mpstui`` in the user's state folder, which root does not take from another user's environment (``sudo`` may
     leave it)."""
@@ -160,8 +164,14 @@ def state_folder(environment: Mapping[str, str] = os.environ) -> Path:
     if os.geteuid() == 0 and home and _is_anothers(Path(home)):
         import pwd
 
-        return Path(pwd.getpwuid(0).pw_dir) / ".local/state/mpstui"
-    return user_state_path("mpstui").absolute()
+        try:
+            return Path(pwd.getpwuid(0).pw_dir) / ".local/state/mpstui"
+        except KeyError:
+            return _NO_HOME / ".local/state/mpstui"
+    try:
+        return user_state_path("mpstui").absolute()
+    except RuntimeError:
+        return _NO_HOME / ".local/state/mpstui"
 
 
 def _is_anothers(place: Path) -> bool:
@@ -194,7 +204,10 @@ def config_dir() -> Path:
     """``$XDG_CONFIG_HOME/mpstui``, usually ``~/.config/mpstui``; it need not exist."""
     import platformdirs
 
-    return Path(platformdirs.user_config_dir("mpstui"))
+    try:
+        return Path(platformdirs.user_config_dir("mpstui"))
+    except RuntimeError:
+        return _NO_HOME / ".config/mpstui"
 
 
 class ScreenMemory:

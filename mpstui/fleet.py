@@ -542,7 +542,7 @@ def config_of(ssh: Sequence[str]) -> Path:
     except getopt.GetoptError as error:
         if named:
             raise FleetError(f"--ssh: {error}") from None  # otherwise a program with options of its own
-    return Path(files[-1] if files else "~/.ssh/config").expanduser()
+    return Path(os.path.expanduser(files[-1] if files else "~/.ssh/config"))
 
 
 def hosts_in_config(pattern: str, ssh: Sequence[str] = ("ssh",)) -> list[str]:

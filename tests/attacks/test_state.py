@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mpstui.config import ScreenMemory, state_folder
+from mpstui.config import ScreenMemory, config_dir, state_folder
 from mpstui.daemons.modes import keep_modes
 
 from .conftest import Stranger
@@ -52,3 +52,22 @@ def test_nothing_is_made_by_the_way_of_a_strangers_link(
     monkeypatch.setattr("mpstui.daemons.modes.state_folder", lambda: place)
     assert keep_modes({"GPU-0": "DEFAULT"}) is not None
     assert os.listdir(roots.home) == []
+
+
+@pytest.mark.parametrize("home", [None, "stranger's"])
+def test_whoever_has_no_entry_and_no_home_has_folders_all_the_same(
+    stranger: Stranger, monkeypatch: pytest.MonkeyPatch, home: str | None
+) -> None:
+    """In a container without /etc/passwd each command was a traceback."""
+
+    def none(uid: int) -> pwd.struct_passwd:
+        raise KeyError(f"getpwuid(): uid not found: {uid}")
+
+    for name in ("XDG_STATE_HOME", "XDG_CONFIG_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    if home is not None:
+        monkeypatch.setenv("HOME", os.fspath(stranger.home))
+    monkeypatch.setattr(pwd, "getpwuid", none)
+    assert state_folder() == Path("/.local/state/mpstui")
+    if home is None:
+        assert config_dir() == Path("/.config/mpstui")
