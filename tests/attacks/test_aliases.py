@@ -223,7 +223,7 @@ async def test_roots_daemon_is_not_ended_by_a_link_that_he_exchanges(
     flips.to("roots")
     result = await end(flips.link, flips.daemon.pid, (stranger.uid,))
     assert (result.status, lives(flips.daemon)) == (ExitStatus.REFUSED_BY_SAFETY_RULE, True), result.message
-    assert "ln" not in result.message
+    assert " ln " not in result.message, "no link to make is offered"
 
 
 @pytest.mark.parametrize("how", USURPS)
