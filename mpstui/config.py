@@ -151,6 +151,7 @@ class _StrangersError(Exception):
     """Whose file it is, in words: another user's wishes are nobody's."""
 
 
+_STATE: Final = ".local/state/mpstui"
 _NO_HOME: Final = Path("/")
 """Of a user whom nobody gives a home, neither HOME nor an entry for him, as in a small container."""
 
@@ -161,17 +162,14 @@ def state_folder(environment: Mapping[str, str] = os.environ) -> Path:
     from platformdirs import user_state_path
 
     home = environment.get("XDG_STATE_HOME") or environment.get("HOME")
-    if os.geteuid() == 0 and home and _is_anothers(Path(home)):
-        import pwd
-
-        try:
-            return Path(pwd.getpwuid(0).pw_dir) / ".local/state/mpstui"
-        except KeyError:
-            return _NO_HOME / ".local/state/mpstui"
     try:
+        if os.geteuid() == 0 and home and _is_anothers(Path(home)):
+            import pwd
+
+            return Path(pwd.getpwuid(0).pw_dir) / _STATE
         return user_state_path("mpstui").absolute()
-    except RuntimeError:
-        return _NO_HOME / ".local/state/mpstui"
+    except (KeyError, RuntimeError):
+        return _NO_HOME / _STATE
 
 
 def _is_anothers(place: Path) -> bool:
