@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 WORKERS ?= 7
+PART    ?= usual
 
-.PHONY: demo test test-real test-browser lint unit newest setup screenshots screens manual docs packages test-pythons clean
+.PHONY: demo test test-slow test-real test-browser lint unit newest setup screenshots screens manual docs packages test-pythons clean
 
 demo: $(VENV)/.ready
 	$(BIN)/mpstui --demo
@@ -24,7 +25,11 @@ lint: $(VENV)/.ready-dev
 unit: export PYTHONDONTWRITEBYTECODE =
 unit: $(VENV)/.ready-dev
 	$(BIN)/pytest --collect-only -qq -p no:xdist > /dev/null || true
-	$(BIN)/pytest -n $(WORKERS) --dist worksteal
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal --part $(PART)
+
+# The tests that take half of the processor time and are a twentieth of all: CI runs them behind `make test`.
+test-slow:
+	+$(MAKE) --no-print-directory unit PART=slow
 
 # The part of the contract suite that needs no GPU, on a vendor's binary: MPSTUI_REAL_CONTROL=/path/to/nvidia-cuda-mps-control make test-real
 # A binary that is like no row of mpstui/control/drivers.py is recorded into tests/data/drivers; MPSTUI_REAL_DRIVER=570.133.20 names it.

@@ -107,7 +107,36 @@ _LONG = (
 """Tests that take more than ten seconds on a busy machine, most of them because they wait."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--part", choices=("all", "usual", "slow"), default="all", help="which tests: see the mark slow")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    _leave_out_others(config, items)
+    _long_ones_first(items)
+
+
+def _leave_out_others(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The parts have no test in common, and all tests together. One case of each slow test of several is a usual one,
+    so that each rule that holds for many cases is tried on one of them."""
+    part = config.getoption("part")
+    if part == "all":
+        return
+    seen = set[tuple[Path, str]]()
+    parts: dict[str, list[pytest.Item]] = {"usual": [], "slow": []}
+    for item in items:
+        name = (item.path, item.nodeid.partition("[")[0])
+        first_case = hasattr(item, "callspec") and name not in seen
+        seen.add(name)
+        slow = item.get_closest_marker("slow") is not None and not first_case
+        parts["slow" if slow else "usual"].append(item)
+    items[:] = parts.pop(part)
+    (others,) = parts.values()
+    config.hook.pytest_deselected(items=others)
+
+
+def _long_ones_first(items: list[pytest.Item]) -> None:
     """The long ones come first, some to each worker, whose part of the tests is one piece of the list: none of them is
     left for the end, when the others have nothing more to do."""
     long = [item for item in items if any(name in item.nodeid for name in _LONG)]

@@ -366,6 +366,7 @@ def test_exactly_one_gpu_is_also_that_of_a_client_on_several() -> None:
         assert not ClientFilter(text).matches(other, view), text
 
 
+@pytest.mark.slow
 async def test_rows_that_have_gone_are_not_remembered() -> None:
     """Counted in objects: as many as there is room for, however many clients come and go."""
     first = node()

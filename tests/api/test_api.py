@@ -137,6 +137,7 @@ print(*statuses)
 at the same one."""
 
 
+@pytest.mark.slow
 def test_each_example_of_the_page_runs(tmp_path: Path) -> None:
     programs = []
     for number, text in enumerate(EXAMPLES):
@@ -399,6 +400,7 @@ def test_what_cannot_be_opened_says_why(tmp_path: Path) -> None:
         list(node.events())
 
 
+@pytest.mark.slow
 def test_a_demo_ends_with_its_block() -> None:
     with mpstui.api.open(demo=True) as node:
         place = node.snapshot().daemons[0].pipe_dir
@@ -406,6 +408,7 @@ def test_a_demo_ends_with_its_block() -> None:
     assert not place.exists()
 
 
+@pytest.mark.slow
 def test_ctrl_c_before_it_is_listened_for_leaves_nothing_half_done(monkeypatch: pytest.MonkeyPatch) -> None:
     with mpstui.api.open(demo=True) as node:
         place, loop = node.snapshot().daemons[0].pipe_dir, node._loop
@@ -424,6 +427,7 @@ def test_ctrl_c_before_it_is_listened_for_leaves_nothing_half_done(monkeypatch: 
     assert not place.exists()
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_what_is_under_way_and_then_the_node(tmp_path: Path) -> None:
     program = """
 import mpstui.api

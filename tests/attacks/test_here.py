@@ -46,6 +46,7 @@ def ran(home: Path) -> Path:
     return home / "ran"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [

@@ -265,6 +265,7 @@ def test_usual_names_are_taken(name: str) -> None:
     assert unprintable(f"/tmp/{name}") is None
 
 
+@pytest.mark.slow
 def test_the_screen_writes_none_of_them(crowded: Path, stranger: Stranger, hidden: int) -> None:
     """Every byte that the program writes to its terminal while it watches such a /tmp."""
     program = (

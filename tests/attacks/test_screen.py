@@ -88,6 +88,7 @@ def press(terminal: Terminal, key: str, come: Callable[[], object]) -> None:
     terminal.wait_for(pressed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("accused", "deaf_from"),
     [("a bystander's", "later"), ("root's", "later"), ("root's", "its start")],  # before it is known, whose is the same

@@ -143,6 +143,7 @@ def test_doctor_advises_nothing_on_a_strangers_lie(stranger: Stranger, bystander
     assert "root" not in about["remedy"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("typed", ["", "y", "yes", "{pid}", "{pid} root", "{pid} {uid} x", "{uid} {pid}"])
 def test_at_a_terminal_pid_and_owner_are_asked_for_and_nothing_else_will_do(
     stranger: Stranger, bystander: Stranger, typed: str

@@ -126,6 +126,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 def test_root_and_the_daemons_user_at_once(stranger: Stranger) -> None:
     """The file is the daemon's user's, whoever makes it, and each believes what the other has written into it."""
     lying_daemon(stranger, stranger.home / "p", clients=[])

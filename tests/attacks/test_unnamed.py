@@ -88,6 +88,7 @@ def test_every_command_that_changes_a_node_has_its_place_here() -> None:
     assert not {verb.words[0] for verb, _ in VERBS} - tried
 
 
+@pytest.mark.slow
 def test_a_daemon_of_somebody_elses_is_not_taken_for_the_one_that_is_meant(
     stranger: Stranger, main: Main, tmp_path: Path
 ) -> None:

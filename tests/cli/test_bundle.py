@@ -60,6 +60,7 @@ def test_it_has_everything_and_names_nobody(own_node: SimNode, mpstui: Mpstui, t
     assert json.loads(found["versions.json"])["mpstui"]
 
 
+@pytest.mark.slow
 def test_who_is_named_in_a_finding_alone_is_masked_too(
     node: SimNode, mpstui: Mpstui, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,6 +117,7 @@ def test_what_is_there_is_not_replaced(node: SimNode, mpstui: Mpstui, tmp_path: 
     assert not (tmp_path / "elsewhere").exists()
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_no_part_of_it(node: SimNode, tmp_path: Path) -> None:
     import subprocess
     import sys

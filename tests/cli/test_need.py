@@ -158,6 +158,7 @@ def test_a_long_control_log_is_read_from_the_daemon_s_start_on(own_node: SimNode
 LONG = b"[2026-11-22 11:00:00.000 Control     7] Accepting connection..." + b"." * 900 + b"\n"
 
 
+@pytest.mark.slow
 def test_a_control_log_too_long_to_be_read_whole_costs_little_more(
     own_node: SimNode, mpstui: Mpstui, sent: Sent
 ) -> None:

@@ -41,6 +41,7 @@ def shell(command: str, node: SimNode, how: str, **variables: str) -> tuple[int,
     return done.returncode, done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("command", "unbuffered"), [(COMMANDS[0], ""), ("--version", "1"), (COMMANDS[0], "1")])
 def test_a_full_disk_is_said_and_is_no_success(node: SimNode, command: str, unbuffered: str) -> None:
     status, told = shell(command, node, "> /dev/full", PYTHONUNBUFFERED=unbuffered)
@@ -61,6 +62,7 @@ def test_so_it_is_by_each_command(node: SimNode) -> None:
             assert "Traceback" not in done.stderr, (command, done.stderr)
 
 
+@pytest.mark.slow
 def test_a_reader_that_has_gone_is_no_refusal(node: SimNode) -> None:
     """As a shell shows other programs that ended by SIGPIPE, and nothing is said."""
     assert shell(COMMANDS[0], node, "2> /dev/null | true") == (141, "")
@@ -98,6 +100,7 @@ print(json.dumps(statuses))
 """Each of these in a process that is as Python starts one: a stream that is closed is none."""
 
 
+@pytest.mark.slow
 def test_streams_that_are_closed_are_as_good_as_none(node: SimNode) -> None:
     """``status`` by a shell, all that it is; others of what they do then in processes that have imported it."""
     usual = warm.run(*words(COMMANDS[0], node)).returncode
@@ -123,6 +126,7 @@ def test_streams_that_are_closed_are_as_good_as_none(node: SimNode) -> None:
     assert statuses[5] == 0
 
 
+@pytest.mark.slow
 def test_what_is_done_is_done_where_nobody_listens(node: SimNode) -> None:
     for how in (">&- 2>&-", "> /dev/full 2> /dev/full", "2>&1 | true"):
         assert node.control("get_default_client_priority").strip() == "0"

@@ -184,6 +184,7 @@ def test_a_cgroup_and_what_is_below_it(batch: tuple[SimNode, list[SimClient]], m
     assert "no client is in" in beside.out
 
 
+@pytest.mark.slow
 def test_in_a_container_its_own_cgroup_is_the_container(
     batch: tuple[SimNode, list[SimClient]], cgroup: Path, tmp_path: Path
 ) -> None:

@@ -41,6 +41,7 @@ def test_help_says_what_a_value_is(mpstui: Mpstui, limit: str) -> None:
     assert any(line.split()[:1] == ["VALUE"] and len(line.split()) > 3 for line in told.out.splitlines())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [("-h",), ("status",)])
 @pytest.mark.parametrize(
     "locale",
@@ -53,6 +54,7 @@ def test_a_terminal_that_knows_ascii_only(node: SimNode, mpstui: Mpstui, argumen
     assert told.out.isascii()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [("status",), ("status", "--json"), ("events",)])
 def test_a_full_disk_is_said_in_one_line(node: SimNode, arguments: tuple[str, ...]) -> None:
     where = ("--pipe-dir", str(node.pipe_dir))

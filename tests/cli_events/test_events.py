@@ -48,6 +48,7 @@ def run(capsys, *arguments):
     return status, said.out, said.err
 
 
+@pytest.mark.slow
 def test_a_line_of_json_is_the_object_of_the_promised_keys(logs):
     """Most are written without making the object first: they are what json would have made of it."""
     history = LogHistory(logs)
@@ -149,6 +150,7 @@ def test_the_past_has_the_schema_of_the_present(capsys, logs):
     assert "from the logs alone" in out
 
 
+@pytest.mark.slow
 def test_follow_goes_on_until_it_is_interrupted(logs):
     command = [sys.executable, "-m", "mpstui", "events", "--json", "--follow", "--log-dir", str(logs)]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
@@ -180,6 +182,7 @@ def test_an_unknown_drill_is_refused(capsys):
     assert end.value.code == 2
 
 
+@pytest.mark.slow
 def test_the_drill_of_a_fault_teaches_whom_not_to_believe(capsys):
     """The log names bob's, the kernel names one, and who was there both times is alice's."""
     status, out, _ = run(capsys, "--demo=fault", "events", "--json")
@@ -207,6 +210,7 @@ def test_no_faults_no_suspects(capsys):
     assert (status, out) == (0, "No fatal fault is in the history.\n")
 
 
+@pytest.mark.slow
 def test_what_the_demo_has_done(capsys):
     status, out, _ = run(capsys, "--demo", "events", "--json")
     told = [json.loads(line)["kind"] for line in out.splitlines()]
@@ -257,6 +261,7 @@ def test_doctor_on_logs_that_are_not_there(capsys, tmp_path):
     assert "none/" in err
 
 
+@pytest.mark.slow
 def test_follow_ends_when_nobody_reads_any_more(logs):
     """Of ssh without a terminal nothing else is heard at its end: the node may be quiet for days."""
     command = [sys.executable, "-m", "mpstui", "events", "--json", "--follow", "--log-dir", str(logs)]

@@ -28,6 +28,7 @@ def node(mpstui: Run, place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place / "mps"
 
 
+@pytest.mark.slow
 def test_a_kernel_and_a_program_are_measured_alone_and_together(mpstui: Run, node: Path) -> None:
     words = ("plan", "--pipe-dir", node, "--device", 0, "--command", "sleep 0.8", "--measure", "triad", *QUICK)
     status, out, err = mpstui(*words, "--json", "--shared")
@@ -50,6 +51,7 @@ def test_a_kernel_and_a_program_are_measured_alone_and_together(mpstui: Run, nod
     assert beside["beside"]["median"] > 0.9 * beside["alone"]["median"], "a program without a GPU costs it nothing"
 
 
+@pytest.mark.slow
 def test_in_words_and_kept(mpstui: Run, node: Path) -> None:
     words = ("--measure", "fma", "--clients", 2, *QUICK, "--save", "kept")
     status, out, err = mpstui("plan", "--pipe-dir", node, "--device", 0, *words)
@@ -80,6 +82,7 @@ NOT_MEASURED = (
 """Options of a plan, the exit status, and what is said."""
 
 
+@pytest.mark.slow
 def test_what_cannot_be_measured_is_told(mpstui: Run, node: Path) -> None:
     for words, status, said in NOT_MEASURED:
         found, out, err = mpstui("plan", "--pipe-dir", node, *words)
@@ -124,6 +127,7 @@ def test_in_exclusive_mode_a_failure_hints_at_the_daemon_that_runs(
     assert ("with --shared" in err) is told
 
 
+@pytest.mark.slow
 def test_a_curve_that_ends_at_the_servers_limit_says_so(mpstui: Run, node: Path) -> None:
     assert mpstui("set", "active-thread-percentage", 25, "--default", "--pipe-dir", node)[0] == 0
     words = ("plan", "--pipe-dir", node, "--device", 0, "--measure", "fma", *QUICK, "--shared")

@@ -30,6 +30,7 @@ def pid_of(pipe_dir: Path) -> int:
     return int((pipe_dir / "nvidia-cuda-mps-control.pid").read_text())
 
 
+@pytest.mark.slow
 def test_a_profile_restores_what_quit_lost(mpstui: Run, place: Path, started: Path) -> None:
     here = ("--pipe-dir", started)
     plan = ("plan", *here, "--device", 0, "--sm-count", "24,60", "--mem", "10G,20G", "--names", "a,b")
@@ -230,6 +231,7 @@ def test_a_daemon_that_dies_between_two_commands(
     assert "Traceback" not in err
 
 
+@pytest.mark.slow
 def test_where_the_second_daemon_refuses_the_first_is_taken_back_too(
     mpstui: Run, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -143,6 +143,7 @@ def test_shares_from_activity(mpstui: Run, tmp_path: Path) -> None:
     assert (status, ": not enough; record at least 5" in err, "LIMIT" in out) == (1, True, False)
 
 
+@pytest.mark.slow
 def test_activity_of_several_devices_is_for_one_at_a_time(mpstui: Run, tmp_path: Path) -> None:
     plan = ("plan", "--from-activity")
     status, out, err = mpstui(*plan, activity(tmp_path, device_uuids=["GPU-a1", "GPU-b1"]), *SIZE)
@@ -255,6 +256,7 @@ def run_mpstui(*words: str) -> subprocess.CompletedProcess[str]:
     return warm.run(*words)
 
 
+@pytest.mark.slow
 def test_run_becomes_the_command(mpstui: Run, place: Path) -> None:
     mpstui("plan", "--sm-count", "24,60", "--names", "train,serve", "--mem", "none", *SIZE, "--save", "two")
     program = "import os, sys; print(os.getpid(), os.environ['CUDA_MPS_ACTIVE_THREAD_PERCENTAGE'], sys.argv[1:])"

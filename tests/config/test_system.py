@@ -190,6 +190,7 @@ def as_nobody(
     return subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
 
 
+@pytest.mark.slow
 @as_root
 def test_no_option_variable_or_file_of_a_user_s_takes_a_policy_back(public: Path) -> None:
     system = public / "system.toml"
@@ -239,6 +240,7 @@ def test_a_user_namespace_does_not_take_a_policy_back(public: Path, within: tupl
     assert "nobody" not in told.stderr.replace("seems to belong to nobody", "")
 
 
+@pytest.mark.slow
 @as_root
 @pytest.mark.parametrize("command", [("why", "{pid}"), ("why", "{pid}", "--json")])
 def test_a_closer_look_does_not_take_it_back_either(public: Path, command: tuple[str, ...]) -> None:

@@ -318,6 +318,7 @@ async def test_commands_of_others_are_no_held_session(node: Node, control: Comma
     assert (await eventually(control.get_server_list, lambda answer: answer.ok)).value == ()
 
 
+@pytest.mark.slow
 @pytest.mark.no_server
 async def test_beside_a_session_that_stays_no_answer_is_taken_for_an_empty_one(node: Node, control: Commands) -> None:
     """The binary does not always say that it was refused: often it ends with status 0 and not a word (fact 30)."""

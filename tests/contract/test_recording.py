@@ -49,6 +49,7 @@ def fake(folder: Path, driver: str, version: str | None = None) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(chosen() != "sim", reason="starts the suite by itself")
 def test_the_part_without_a_gpu_runs_on_any_binary(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """A new one and one of the table, in one process. What is tried on one driver alone is so on the new one."""

@@ -73,6 +73,7 @@ def test_text_before_the_first_row_is_not_read_as_a_client() -> None:
     assert isinstance(legacy.parse_ps(ps_line(643, b"c")), Unreadable)
 
 
+@pytest.mark.slow
 def test_no_text_makes_a_parser_raise() -> None:
     chooser = random.Random(580159)
     pieces = [

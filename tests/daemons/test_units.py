@@ -118,6 +118,7 @@ def test_an_epilog_names_the_daemon_that_does_not_end(place: Path) -> None:
     assert (done.returncode, f"did not end: process {daemon.key.pid}" in done.stdout) == (1, True)
 
 
+@pytest.mark.slow
 def test_a_command_that_meets_somebody_elses_session_is_sent_again(place: Path) -> None:
     """It is refused, not always in words (facts 2, 30); an exporter or an admin who looks at that moment is enough."""
     tools = place / "bin"

@@ -138,6 +138,7 @@ async def test_a_second_terminate_is_refused_before_it_is_asked():
     assert runner.requests == []
 
 
+@pytest.mark.slow
 async def test_read_only_is_said_and_the_button_that_does_nothing_can_be_read():
     runner, host = opened(runner=FakeRunner(read_only=True))
     async with host.run_test(size=(80, 24)) as pilot:
@@ -177,6 +178,7 @@ async def test_progress_and_each_clients_end_are_shown_and_it_cannot_be_done_twi
         assert len(runner.requests) == 1
 
 
+@pytest.mark.slow
 async def test_what_came_of_it_is_scrolled_and_copied_as_other_texts_are_and_a_key_for_below_says_so():
     """Nothing but Enter and Escape did anything there: `U` after an Apply was lost without a word."""
     runner, host = opened(3, KILL)
@@ -318,6 +320,7 @@ def of_alice() -> Snapshot:
     return of_dave(client(4012), client(4011))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(80, 24), (160, 48)])
 async def test_a_process_that_the_daemon_does_not_speak_for_needs_pid_and_owner(size):
     runner, host = opened(1, KILL, of_alice())
@@ -345,6 +348,7 @@ async def test_a_process_that_the_daemon_does_not_speak_for_needs_pid_and_owner(
     assert [key.pid for key in runner.requests[0].clients] == [4012]
 
 
+@pytest.mark.slow
 async def test_enter_cancels_there_too_and_an_owner_that_changes_takes_the_yes_back():
     runner, host = opened(1, KILL, of_alice())
     with known_users():

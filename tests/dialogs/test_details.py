@@ -141,6 +141,7 @@ def test_what_is_not_there_is_none():
     assert rows_of(node(), "client", ProcessKey(4013, 1)) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(80, 24), (160, 48)])
 async def test_details_stay_when_the_thing_goes(size):
     host = Host()
@@ -166,6 +167,7 @@ async def _goes_and_comes_back(host, pilot):
     assert not isinstance(host.screen, DetailsScreen)
 
 
+@pytest.mark.slow
 async def test_details_follow_the_snapshot_and_scroll():
     host = Host(DetailsScreen(node(), "client", ProcessKey(4013, 401300)))
     async with host.run_test(size=(80, 24)) as pilot:

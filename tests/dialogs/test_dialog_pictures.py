@@ -26,6 +26,7 @@ def test_form(snap_compare, theme):
     assert snap_compare(host, press=["2", "5"], terminal_size=SMALL)
 
 
+@pytest.mark.slow
 def test_form_large(snap_compare):
     assert snap_compare(Host(form("set_pinned_mem_limit")), press=["1", "0", "G", "enter"], terminal_size=LARGE)
 

@@ -45,6 +45,7 @@ def opened(action_id: str, snapshot=None, runner=None, **more):
     return runner, Host(ChangeForm(runner, operation(action_id), PIPE, snapshot or node(), **more))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
 async def test_a_percentage_is_shown_as_it_is_typed_and_sent_with_the_second_enter(size):
     runner, host = opened(PERCENTAGE)
@@ -129,6 +130,7 @@ async def test_the_keys_at_the_foot_are_the_dialogs_and_can_be_clicked():
         assert not isinstance(host.screen, ChangeForm)
 
 
+@pytest.mark.slow
 async def test_the_foot_says_what_enter_and_tab_do_where_the_focus_is():
     runner, host = opened(PERCENTAGE)
     async with host.run_test(size=(80, 24)) as pilot:
@@ -158,6 +160,7 @@ async def test_nothing_typed_yet_is_no_error():
         assert disabled(host)
 
 
+@pytest.mark.slow
 async def test_a_server_and_a_device_are_chosen_by_keys():
     runner, host = opened(MEMORY)
     async with host.run_test(size=(80, 24)) as pilot:
@@ -169,6 +172,7 @@ async def test_a_server_and_a_device_are_chosen_by_keys():
     assert (request.server_pid, request.device, request.value) == (1402, UUIDS[1], "2G")
 
 
+@pytest.mark.slow
 async def test_a_click_chooses():
     runner, host = opened(PERCENTAGE)
     async with host.run_test(size=(80, 24)) as pilot:
@@ -219,6 +223,7 @@ async def test_a_server_is_started_for_a_user():
     assert runner.requests[0].value == "42"
 
 
+@pytest.mark.slow
 async def test_a_new_snapshot_takes_nothing_from_the_user():
     _runner, host = opened(PERCENTAGE)
     async with host.run_test(size=(80, 24)) as pilot:
@@ -232,6 +237,7 @@ async def test_a_new_snapshot_takes_nothing_from_the_user():
         assert "59 clients" in str(host.screen.query_one("#kept").border_title)
 
 
+@pytest.mark.slow
 async def test_a_server_that_ends_is_an_error_and_comes_back():
     runner, host = opened(PERCENTAGE, server=ProcessKey(1402, 9000))
     async with host.run_test(size=(80, 24)) as pilot:
@@ -283,6 +289,7 @@ async def test_read_only_is_said_and_nothing_is_sent():
     assert runner.requests == []
 
 
+@pytest.mark.slow
 async def test_a_refusal_shows_the_remedy_and_the_value_can_be_changed():
     runner, host = opened(PERCENTAGE)
     async with host.run_test(size=(80, 24)) as pilot:
@@ -303,6 +310,7 @@ async def test_a_refusal_shows_the_remedy_and_the_value_can_be_changed():
         assert not disabled(host)
 
 
+@pytest.mark.slow
 async def test_apply_is_not_pressed_twice():
     runner, host = opened(PERCENTAGE)
     async with host.run_test(size=(80, 24)) as pilot:
@@ -332,6 +340,7 @@ async def test_closed_meanwhile_the_result_is_a_notification():
         await pilot.pause()
 
 
+@pytest.mark.slow
 async def test_an_error_of_the_runner_itself_is_words():
     runner, host = opened(PERCENTAGE)
     async with host.run_test(size=(80, 24)) as pilot:
@@ -364,6 +373,7 @@ async def test_hostile_names_are_text(size):
         assert "'[/bad]'" in shown
 
 
+@pytest.mark.slow
 async def test_many_devices_scroll_in_the_chooser():
     snapshot = node()
     ordinals = {str(n): f"GPU-{n:08}" for n in range(16)}
@@ -379,6 +389,7 @@ async def test_many_devices_scroll_in_the_chooser():
     assert runner.requests[0].device == "GPU-00000015"
 
 
+@pytest.mark.slow
 async def test_of_a_driver_without_device_query_the_daemons_numbers_are_chosen():
     """With 535 to 555 the form had no device to choose, so that no memory limit could be set by keys."""
     snapshot = node()
@@ -394,6 +405,7 @@ async def test_of_a_driver_without_device_query_the_daemons_numbers_are_chosen()
     assert runner.requests[0].device == "1"
 
 
+@pytest.mark.slow
 async def test_a_screen_of_five_rows_does_not_crash():
     _runner, host = opened(MEMORY)
     async with host.run_test(size=(20, 5)) as pilot:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import runpy
 from pathlib import Path
 
+import pytest
 from ui.screen import make_app
 from ui.snapshots import one_daemon
 
@@ -14,6 +15,7 @@ from mpstui.ui.dialogs.widgets import Sheet
 STRINGS = Path(__file__).parents[2] / "scripts" / "strings"
 
 
+@pytest.mark.slow
 async def test_each_word_of_the_field_is_explained_in_the_help() -> None:
     app = make_app(one_daemon())
     async with app.run_test(size=(100, 40)) as pilot:

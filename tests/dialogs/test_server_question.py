@@ -57,6 +57,7 @@ async def test_by_force_everybody_who_is_hit_is_named_and_nobody_else() -> None:
     assert [key.pid for key in request.clients] == [4011, 4012, 4013]
 
 
+@pytest.mark.slow
 async def test_the_arrows_change_what_is_chosen_only_where_the_focus_and_its_mark_are() -> None:
     clients = tuple(client(4001 + n) for n in range(14))
     _, host = opened(node(clients))

@@ -86,6 +86,7 @@ def test_every_operation_of_the_overview_has_a_name_and_none_has_anothers() -> N
         assert list(meant(names(each)[0])) or any(a.kind == "value" for a in each.arguments), each.id
 
 
+@pytest.mark.slow
 async def test_the_dialogs_ask_and_a_daemon_is_shown() -> None:
     app = make_app(rich())
     async with app.run_test(size=(120, 40)) as pilot:

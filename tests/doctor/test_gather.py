@@ -66,6 +66,7 @@ def test_a_server_log_that_is_still_to_come_is_no_trouble(tmp_path):
     assert [(log.path.name, log.trouble) for log in found.logs] == [("control.log", None)]
 
 
+@pytest.mark.slow
 def test_on_a_simulated_node_it_is_complete_and_sets_nothing(capsys):
     status = main(["--demo", "doctor", "--json"])
     said = json.loads(capsys.readouterr().out)
@@ -81,6 +82,7 @@ def test_on_a_simulated_node_it_is_complete_and_sets_nothing(capsys):
     assert found["binary"] == "ok"
 
 
+@pytest.mark.slow
 def test_a_drill_is_found(capsys):
     assert main(["--demo=stale", "doctor"]) == 1
     out = capsys.readouterr().out

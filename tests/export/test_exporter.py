@@ -97,6 +97,7 @@ def run_alone(*arguments: object, **how: object) -> subprocess.CompletedProcess[
     return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, **how)  # type: ignore[call-overload,no-any-return]
 
 
+@pytest.mark.slow
 def test_a_node_is_scraped_and_left_alone(node: SimNode, exporter: Exporter) -> None:
     """Once all is known a daemon is asked nothing, however often it is scraped."""
     node.spawn()
@@ -179,6 +180,7 @@ def test_a_mistake_is_a_sentence(arguments: tuple[str, ...], status: int, said: 
     assert (ended.returncode, said in ended.stderr, "Traceback" in ended.stderr) == (status, True, False), ended.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become somebody else")
 def test_who_may_not_write_is_told_so() -> None:
     command = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", sys.executable, "-m", "mpstui"]
@@ -191,6 +193,7 @@ def test_who_may_not_write_is_told_so() -> None:
     assert "Permission denied" in ended.stderr
 
 
+@pytest.mark.slow
 def test_a_file_is_written_as_a_whole(tmp_path: Path, node: SimNode) -> None:
     file = tmp_path / "mps.prom"
     before = os.umask(0o077)  # as root may have it: node_exporter reads the file as another user
@@ -234,6 +237,7 @@ def full() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_the_file_as_it_was(tmp_path: Path, node: SimNode) -> None:
     file = tmp_path / "mps.prom"
     file.write_text("old")

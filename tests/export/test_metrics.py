@@ -222,6 +222,7 @@ def test_who_has_series_keeps_them_while_others_come_and_go() -> None:
     assert seen[3] == {"user2", "user3", "user4"}
 
 
+@pytest.mark.slow
 def test_a_thousand_directories_are_not_a_thousand_daemons() -> None:
     places = tuple(replace(daemon(), pipe_dir=Path(f"/tmp/mps-{n}"), key=None, servers=()) for n in range(1000))
     found = told(Snapshot(NOW, daemons=(*places, daemon())))
@@ -249,6 +250,7 @@ def test_events_are_counted_once_and_from_the_start_on() -> None:
     assert value(found, "mps_clients_refused_total", reason="limit") == 0
 
 
+@pytest.mark.slow
 def test_a_forged_reason_is_no_label() -> None:
     metrics = Metrics()
     for number in range(300):

@@ -54,6 +54,7 @@ def test_the_unit_is_fenced() -> None:
     assert unknown == []
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("setpriv") is None, reason="needs root and setpriv")
 def test_the_unit_s_capabilities_are_enough() -> None:
     """Root with these alone sees the clients of other users, with their memory and limits."""

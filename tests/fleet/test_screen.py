@@ -12,6 +12,7 @@ import sys
 import termios
 from collections.abc import Callable
 
+import pytest
 from textual import events
 
 from mpstui.commands import Ended, Filled
@@ -109,6 +110,7 @@ async def test_the_filter_and_the_way_back() -> None:
         assert pointed(fleet) == ["▸gpu-0099"]
 
 
+@pytest.mark.slow
 async def test_what_is_typed_at_once_reaches_what_the_key_before_it_opened() -> None:
     opened: list[list[str]] = []
     fleet = app(Source(nodes(100)), opened)
@@ -201,6 +203,7 @@ async def test_a_source_that_fails_says_so_and_leaves_what_is_known() -> None:
         assert "does not answer" not in on_screen(fleet)
 
 
+@pytest.mark.slow
 async def test_the_line_of_keys_has_what_can_be_done_and_help_says_it_all() -> None:
     fleet, asked = app(Source(nodes(3))), list[str]()
     async with fleet.run_test(size=(80, 24)) as pilot:
@@ -338,6 +341,7 @@ def test_a_plot_keeps_a_peak_and_says_where_nothing_is_known() -> None:
     assert plot("memory", [None, None], 60) == "memory   nothing is known of the last 6 h"
 
 
+@pytest.mark.slow
 def test_told_to_end_it_gives_the_terminal_back() -> None:
     ours, theirs = pty.openpty()
     words = [sys.executable, "-m", "mpstui", "fleet", "--hosts", "away", "--ssh", "false"]

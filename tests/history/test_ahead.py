@@ -79,6 +79,7 @@ def read(folder, how):
     return done.stdout, int(made)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["ahead", "killed"])
 def test_what_another_process_parses_is_what_is_read_here(logs, how):
     alone, none = read(logs, "alone")
@@ -107,6 +108,7 @@ def lives(pid):
         return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_the_other_process_ends_with_the_program(tmp_path, number):
     """Also where the program had no time to end it."""

@@ -121,6 +121,7 @@ async def test_blocked_is_freed_by_ending_one_process():
         await node.until(lambda s, d: d.health == "ok" and d.find_client(found.ends[0]) is None)
 
 
+@pytest.mark.slow
 async def test_held_names_the_process_that_has_to_end():
     async with drill("held") as node:
         holder = await node.until(lambda s, d: d.health == "held" and d.holder)
@@ -145,6 +146,7 @@ async def test_pending_gets_in_when_the_others_have_ended():
         await node.until(lambda s, d: not d.pending and d.find_client(waiting.key))
 
 
+@pytest.mark.slow
 async def test_full_takes_the_next_one_when_one_has_ended():
     async with drill("full") as node:
         await node.until(lambda s, d: [e for e in s.events if e.kind == "client_refused"])

@@ -133,6 +133,7 @@ def test_from_a_time_on_it_tells_what_the_whole_history_tells_from_there(logs, c
     assert read(logs, since) == [event for event in everything if event.time >= since]
 
 
+@pytest.mark.slow
 def test_from_a_time_on_in_a_log_of_many_blocks(tmp_path):
     """Bisection finds the line, whatever the blocks cut."""
     base = at("00:00:00")

@@ -107,6 +107,7 @@ def fault_file(tmp_path_factory) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("logs", [COMMANDS, FAULTS, USERS], ids=["commands", "faults", "users"])
 def test_a_recording_folded_again_gives_equal_snapshots(logs):
     """Each member begins with a state of its own: 60 lines a member, so that many are entered in the middle."""
@@ -119,6 +120,7 @@ def test_a_recording_folded_again_gives_equal_snapshots(logs):
     assert back == made
 
 
+@pytest.mark.slow
 def test_each_line_is_as_the_schema_says(fault_file):
     validator = Draft202012Validator(line_schema())
     with gzip.open(fault_file) as file:
@@ -216,6 +218,7 @@ def files_in(folder: Path) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 def test_what_is_kept_in_files_has_no_name_is_its_owners_alone_and_ends_with_who_reads_it(disk):
     tape = MemoryTape(20_000, 1e9)
     recorded(COMMANDS, tape, many=400)
@@ -238,6 +241,7 @@ def test_what_is_kept_in_files_has_no_name_is_its_owners_alone_and_ends_with_who
     assert not files_in(disk.folder)
 
 
+@pytest.mark.slow
 def test_what_is_packed_again_while_it_is_counted_copied_or_read_is_one_or_the_other(monkeypatch):
     """That is done in another thread, between any two steps of this one."""
     for look in (lambda tape: tape.size > 0, lambda tape: [*lines(tape.copy(), 0)], lambda tape: tape.read(0, 0, 100)):
@@ -652,6 +656,7 @@ def test_what_stands_where_an_older_part_would_go_does_not_end_the_recording(tmp
 XID = "NVRM: Xid (PCI:0000:00:06): 31, pid=947, name=secret, hunter2, channel 0x00000010, intr 00000000. MMU Fault: x"
 
 
+@pytest.mark.slow
 def test_a_masked_recording_names_nobody_and_comes_to_the_same(tmp_path):
     """Of the same readings, with names and without: all but the names is alike."""
     secrets = ("alice", "hunter2", "secret", "gpu-07", "2001")

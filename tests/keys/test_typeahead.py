@@ -62,6 +62,7 @@ async def test_the_letters_of_a_filter_go_into_it() -> None:
         assert app.overview.query_one(Input).value == "Ktrain"
 
 
+@pytest.mark.slow
 async def test_what_follows_a_question_goes_to_it_and_what_follows_its_end_to_what_is_below() -> None:
     app = make_app(one_daemon())
     async with app.run_test(size=SIZE) as pilot:
@@ -72,6 +73,7 @@ async def test_what_follows_a_question_goes_to_it_and_what_follows_its_end_to_wh
         assert app.overview.clients.cursor_index == first + 2
 
 
+@pytest.mark.slow
 async def test_a_question_mark_in_the_palette_is_help_as_a_key_and_text_behind_other_text_and_in_a_paste() -> None:
     app = make_app(one_daemon())
     async with app.run_test(size=SIZE) as pilot:
@@ -375,6 +377,7 @@ async def test_leaving_needs_nothing_to_be_known() -> None:
     assert app.return_value == 0
 
 
+@pytest.mark.slow
 async def test_enter_in_the_palette_takes_what_was_found_for_what_was_typed() -> None:
     app = make_app(one_daemon())
     async with app.run_test(size=SIZE) as pilot:

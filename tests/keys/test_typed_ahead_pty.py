@@ -131,6 +131,7 @@ def all_symbols() -> Iterator[str]:
         yield SYMBOLS[at:] + SYMBOLS[:at]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(14400 if ALL else 900)
 @pytest.mark.parametrize(
     ("node", "base"),
@@ -212,6 +213,7 @@ def test_looking_again_may_begin_within_a_sequence() -> None:
         terminal.wait_for(re.compile("^Cats", re.MULTILINE))
 
 
+@pytest.mark.slow
 def test_nothing_of_a_paste_is_a_key(program: Recorded) -> None:
     program.base("overview")
     assert program.burst(f"\x1b[200~K\rq\x1b[31m{'K' * 50}\x1bd\x1b\x1b[Ax\x1b[201~") == []

@@ -94,6 +94,7 @@ async def test_ctrl_c_shows_what_was_measured_until_then(
     assert not processes_with(f"mpstui.sim.load\0{node.pipe_dir}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("nohup", "sent", "status"),
     [(False, [signal.SIGHUP], 129), (True, [signal.SIGHUP, signal.SIGTERM], 143)],
@@ -190,6 +191,7 @@ async def test_without_a_daemon_it_offers_to_start_one(
     assert "--private" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 async def test_the_illegal_store_in_a_daemon_of_its_own_leaves_the_node_alone(
     sources: NodeSources, node: SimNode, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -216,6 +218,7 @@ async def test_a_program_that_fails_is_told_and_counted(
     assert "exit status 2: no data" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 async def test_requests_have_latencies_in_the_table_and_as_data(
     sources: NodeSources, node: SimNode, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -231,6 +234,7 @@ async def test_requests_have_latencies_in_the_table_and_as_data(
     assert worker["latency_p50"] is None
 
 
+@pytest.mark.slow
 async def test_nbody_times_a_fixed_amount_of_work_with_and_without_mps(
     sources: NodeSources, node: SimNode, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -256,6 +260,7 @@ async def test_nbody_times_a_fixed_amount_of_work_with_and_without_mps(
     assert all(time > 0.95 * alone for time in median.values()), median
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("ways", "watch"), [(slice(0, 4), 0.4), (slice(4, 10), 2.0)], ids=["safe", "others"])
 async def test_stop_tells_the_safe_ways_from_the_others(
     sources: NodeSources,
@@ -287,6 +292,7 @@ async def test_stop_tells_the_safe_ways_from_the_others(
     assert "A new client could connect after each." in said or "A new client was not let in after:" in said
 
 
+@pytest.mark.slow
 async def test_one_thread_keeps_gpu_util_up_and_the_sms_idle(
     sources: NodeSources, node: SimNode, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -303,6 +309,7 @@ async def test_one_thread_keeps_gpu_util_up_and_the_sms_idle(
     busy.tell("exit")
 
 
+@pytest.mark.slow
 async def test_command_compares_start_to_end(
     sources: NodeSources, node: SimNode, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -354,6 +361,7 @@ async def test_programs_that_cannot_be_started_are_told_for_each_reason(
     assert err.count("cannot be started: No such file or directory") == 1
 
 
+@pytest.mark.slow
 async def test_beside_others_clients_it_wants_a_yes(
     sources: NodeSources, node: SimNode, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -53,6 +53,7 @@ def program(tmp_path: Path) -> str:
     return f"{sys.executable} {path}"
 
 
+@pytest.mark.slow
 async def test_the_metric_is_read_from_what_the_program_prints_and_its_start_left_out(
     sources: NodeSources, node: SimNode, program: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -115,6 +116,7 @@ ODD = {
 """A program, what is said of it, and the first of its values."""
 
 
+@pytest.mark.slow
 async def test_odd_programs_are_measured_or_told_and_nothing_stays(
     sources: NodeSources, node: SimNode, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -132,6 +134,7 @@ async def test_odd_programs_are_measured_or_told_and_nothing_stays(
         await gone(processes_with(str(path)))
 
 
+@pytest.mark.slow
 async def test_an_expression_that_never_comes_to_an_end_is_told_so(
     sources: NodeSources, node: SimNode, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -309,6 +312,7 @@ async def test_a_report_that_cannot_be_written_is_told_before_the_first_run(
         assert sorted(os.listdir(place)) == before, name
 
 
+@pytest.mark.slow
 async def test_a_report_that_fails_at_the_end_does_not_cost_the_result(
     sources: NodeSources, node: SimNode, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -342,6 +346,7 @@ sys.modules["torch"] = MagicMock()
 """
 
 
+@pytest.mark.slow
 async def test_training_starts_its_programs_once_and_compares_batches_by_turns(
     sources: NodeSources,
     node: SimNode,
@@ -371,6 +376,7 @@ async def test_training_starts_its_programs_once_and_compares_batches_by_turns(
     assert {row[0] for row in result["rows"]} == {"64", "2,048"}
 
 
+@pytest.mark.slow
 async def test_training_without_pytorch_says_what_is_missing(
     sources: NodeSources, node: SimNode, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -41,6 +41,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 async def test_a_supervisor_that_is_killed_leaves_no_worker_no_program_no_daemon_no_file(number: int) -> None:
     process = await asyncio.create_subprocess_exec(

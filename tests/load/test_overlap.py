@@ -161,6 +161,7 @@ async def test_windows_last_longer_where_many_processes_report_late(monkeypatch:
     assert len(slept) == 2, "nobody is waited for who has ended"
 
 
+@pytest.mark.slow
 async def test_copies_run_on_the_simulated_node(
     sources: NodeSources, node: SimNode, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -133,6 +133,7 @@ async def test_a_metric_says_how_much_better_the_device_was_used_and_which_progr
     assert outcome.verdict.endswith("With MPS SM activity was 40 % instead of 20 % (2 clients).")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["priority", "oversubscribe"])
 async def test_they_run_on_the_simulated_node(
     sources: NodeSources, node: SimNode, capsys: pytest.CaptureFixture[str], name: str

@@ -34,6 +34,7 @@ async def node(tmp_path):
     await found.collector.stop()
 
 
+@pytest.mark.slow
 async def test_quiet_sends_nothing(node):
     await node.settled()
     before = len(node.control.sent)
@@ -275,6 +276,7 @@ async def test_a_limit_set_while_the_limits_are_read_is_not_taken_for_the_old_cl
     assert (client.active_thread_percentage, client.outdated_limits) == (100.0, True)
 
 
+@pytest.mark.slow
 async def test_one_reconciliation_after_the_last_change(node):
     await node.settled()
     node.connect(700)
@@ -294,6 +296,7 @@ async def test_a_client_that_only_nvml_tells_of_is_asked_about_once(node):
     assert 999 not in {c.pid for c in node.daemon.clients()}
 
 
+@pytest.mark.slow
 async def test_a_client_of_another_daemon_costs_this_one_its_lists_alone(node):
     """Seen on a node where another daemon's clients came: six commands for each of them, and everything a minute on."""
     await node.settled()
@@ -308,6 +311,7 @@ async def test_a_client_of_another_daemon_costs_this_one_its_lists_alone(node):
     assert node.control.sent[before:] == ["get_server_list", proof, "get_client_list", proof]
 
 
+@pytest.mark.slow
 async def test_a_client_on_another_daemons_device_costs_this_one_nothing(node):
     node.nvml.members["GPU-other"] = {}
     await node.settled()

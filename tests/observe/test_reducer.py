@@ -617,6 +617,7 @@ def test_what_is_kept_is_what_would_be_made_anew(logs, monkeypatch):
         assert found[0] == found[1], (number, event)
 
 
+@pytest.mark.slow
 def test_whoever_came_and_went_is_forgotten_once_no_event_is_about_him():
     """Counted in objects: what 1,500 clients leave, one after the other, is what 500 leave; 250 events are kept."""
     node = fold("21:24:28.000", **COMMANDS)

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from program import MPSTUI, WHOLE, simulated_node
 from terminal import Terminal
 
@@ -66,6 +67,7 @@ class Loop(threading.Thread):
             self.healths.append(daemon["health"])
 
 
+@pytest.mark.slow
 def test_many_at_once_are_no_held_session_and_one_that_stays_open_is() -> None:
     with contextlib.ExitStack() as stack:
         node = stack.enter_context(simulated_node())

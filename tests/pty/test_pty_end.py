@@ -41,6 +41,7 @@ def test_q_restores_the_terminal_and_leaves_no_process_whatever_is_typed_after_i
         assert_nothing_left(terminal)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "number", [signal.SIGHUP, signal.SIGTERM, signal.SIGINT, signal.SIGQUIT], ids=lambda number: number.name
 )
@@ -53,6 +54,7 @@ def test_a_signal_ends_it_and_restores_the_terminal(number: signal.Signals) -> N
         assert "Traceback" not in terminal.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ignored", [False, True], ids=["SIGHUP as usual", "SIGHUP ignored"])
 def test_a_terminal_torn_off_ends_it(ignored: bool) -> None:
     command = ["sh", "-c", "trap '' HUP; exec \"$@\"", "sh"] if ignored else []
@@ -64,6 +66,7 @@ def test_a_terminal_torn_off_ends_it(ignored: bool) -> None:
         assert_nothing_left(terminal)
 
 
+@pytest.mark.slow
 def test_a_terminal_torn_off_leaves_the_node_alone(node: Node) -> None:
     clients = node.client_pids()
     with Terminal([*MPSTUI, "--pipe-dir", str(node.pipe_dir)]) as terminal:
@@ -76,6 +79,7 @@ def test_a_terminal_torn_off_leaves_the_node_alone(node: Node) -> None:
     assert any(process_state(pid) not in (None, "Z") for pid in clients)
 
 
+@pytest.mark.slow
 def test_a_killed_demo_leaves_no_simulated_process() -> None:
     with demo() as terminal:
         terminal.process.kill()
@@ -83,6 +87,7 @@ def test_a_killed_demo_leaves_no_simulated_process() -> None:
         assert_nothing_left(terminal)
 
 
+@pytest.mark.slow
 def test_stopped_and_continued_it_draws_again(node: Node) -> None:
     with Terminal([*MPSTUI, "--pipe-dir", str(node.pipe_dir)]) as terminal:
         terminal.wait_for(WHOLE)
@@ -96,6 +101,7 @@ def test_stopped_and_continued_it_draws_again(node: Node) -> None:
         assert_restored(terminal)
 
 
+@pytest.mark.slow
 def test_ctrl_z_stops_the_job_and_fg_brings_the_whole_screen_back(node: Node) -> None:
     shell = ["bash", "-c", 'set -m; sh -c \'"$@"; exit $?\' sh "$@"; echo stopped $?; read x; fg; echo ended $?', "sh"]
     with Terminal([*shell, *MPSTUI, "--pipe-dir", str(node.pipe_dir)]) as terminal:
@@ -113,6 +119,7 @@ def test_ctrl_z_stops_the_job_and_fg_brings_the_whole_screen_back(node: Node) ->
         assert_restored(terminal)
 
 
+@pytest.mark.slow
 def test_after_somebody_else_s_stop_and_fg_a_key_is_heard_at_once_and_not_echoed(node: Node) -> None:
     shell = ["bash", "-c", 'set -m; "$@"; jobs; read x; fg; jobs; read x; fg; echo ended $?', "sh"]
     with Terminal([*shell, *MPSTUI, "--pipe-dir", str(node.pipe_dir)]) as terminal:
@@ -147,6 +154,7 @@ def test_after_somebody_else_s_stop_and_fg_a_key_is_heard_at_once_and_not_echoed
         terminal.wait_for(leaves)
 
 
+@pytest.mark.slow
 def test_ctrl_z_where_no_shell_would_bring_it_back_stops_nothing(node: Node) -> None:
     with Terminal([*MPSTUI, "--pipe-dir", str(node.pipe_dir)]) as terminal:
         terminal.wait_for(WHOLE)

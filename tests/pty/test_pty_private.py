@@ -116,6 +116,7 @@ def groups() -> list[list[str]]:
     return [names, painting, rest, ["_display"], ["_compositor"], ["_sigcont_application", "_get_terminal_size"]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", groups(), ids=["all", "painting", "others", "display", "compositor", "driver"])
 def test_it_starts_paints_and_heeds_keys_where_names_are_missing(names: list[str], node: Node) -> None:
     assert names

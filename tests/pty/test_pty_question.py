@@ -16,6 +16,7 @@ def asked(node: Node) -> Terminal:
     return terminal
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("answer", "status"),
     [("n\r", 6), ("\r", 6), ("yess\r", 6), ("\x04", 6), ("\x03", 130), ("y\r", 0), (" YES \r", 0)],

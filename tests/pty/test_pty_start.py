@@ -26,6 +26,7 @@ def test_the_demo_shows_its_clients_and_says_that_it_is_simulated() -> None:
         assert terminal.modes[1049]
 
 
+@pytest.mark.slow
 def test_a_pipe_directory_shows_the_clients_of_its_daemon(node: Node) -> None:
     with Terminal([*MPSTUI, "--pipe-dir", str(node.pipe_dir)]) as terminal:
         terminal.wait_for("SIMULATED")
@@ -33,6 +34,7 @@ def test_a_pipe_directory_shows_the_clients_of_its_daemon(node: Node) -> None:
             terminal.wait_for(re.compile(rf"\b{pid}\b"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(80, 24), (20, 5), (250, 70)])
 def test_it_starts_in_a_terminal_of_another_size(node: Node, size: tuple[int, int]) -> None:
     columns, lines = size
@@ -57,6 +59,7 @@ def test_it_lives_through_a_terminal_that_shrinks_and_grows(node: Node) -> None:
         assert terminal.wait_exit() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("term", ["dumb", ""])
 def test_a_terminal_without_a_cursor_is_refused_with_a_message(term: str) -> None:
     with Terminal([*MPSTUI, "--demo"], environment={"TERM": term, "COLORTERM": ""}) as terminal:
@@ -74,6 +77,7 @@ def test_without_a_terminal_it_says_so_and_draws_nothing() -> None:
     assert b"\x1b" not in done.stdout
 
 
+@pytest.mark.slow
 def test_sixteen_colours_get_no_others(node: Node) -> None:
     environment = {"TERM": "xterm", "COLORTERM": ""}
     with Terminal([*MPSTUI, "--pipe-dir", str(node.pipe_dir)], environment=environment) as terminal:
@@ -83,6 +87,7 @@ def test_sixteen_colours_get_no_others(node: Node) -> None:
         assert not TRUE_OR_INDEXED.search(terminal.bytes)
 
 
+@pytest.mark.slow
 def test_no_color_gets_no_colour(node: Node) -> None:
     with Terminal([*MPSTUI, "--pipe-dir", str(node.pipe_dir)], environment={"NO_COLOR": "1"}) as terminal:
         terminal.wait_for(WHOLE)

@@ -150,6 +150,7 @@ def test_nothing_is_removed_where_somebody_could_exchange_it(place: Path) -> Non
     assert (folder / MARKER).exists()
 
 
+@pytest.mark.slow
 def test_many_starts_at_once_take_nobody_s_directory(place: Path) -> None:
     for number in range(20):
         left(place, f"mpstui-demo-left{number:04}")

@@ -8,6 +8,8 @@ import stat
 import subprocess
 from collections.abc import Callable
 
+import pytest
+
 from mpstui.sim.client import SimClient
 from mpstui.sim.marker import control_binary
 from mpstui.sim.node import SimNode
@@ -154,6 +156,7 @@ def _sorted_device_lists(lines: list[str]) -> list[str]:
     return result + sorted(held)
 
 
+@pytest.mark.slow
 def test_every_recorded_command_is_answered_byte_for_byte(start: Callable[..., SimNode]) -> None:
     node = start(gpus=[GPU], daemon=False)
     replay = Replay(node)

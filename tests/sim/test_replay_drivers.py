@@ -143,6 +143,7 @@ def over(place: Place) -> bool:
     return starts_told(place) == place.control_log().count("Removed Shm file")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", RECORDED, indirect=True)
 def test_every_recorded_call_comes_out_as_it_was(place: Place) -> None:
     compared = listed = 0
@@ -195,6 +196,7 @@ QUESTIONS = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["470.256.02", "550.163.01", "555.58.02"], indirect=True)
 def test_every_recorded_start_comes_out_as_it_was(place: Place, tmp_path: Path) -> None:
     compared = 0

@@ -255,6 +255,7 @@ def test_a_drill_goes_on_when_its_newcomer_was_reaped_first(start: Callable[...,
     assert [client.pid for client in node.clients] != [newcomer.pid]
 
 
+@pytest.mark.slow
 def test_a_crowd_stays(start: Callable[..., SimNode]) -> None:
     node = start(scenario="crowd")
     assert len(node.state()["clients"]) == 46

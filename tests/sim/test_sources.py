@@ -224,6 +224,7 @@ def test_links_and_fifos_in_the_directory_are_not_followed(pipe_dir: Path, tmp_p
     assert SimNvml(pipe_dir).sample().error is not None
 
 
+@pytest.mark.slow
 def test_what_computes_without_mps_keeps_the_device_busy(start: Callable[..., SimNode]) -> None:
     """The daemon knows nothing of it; NVML lists it among the processes of the device, and not among the clients."""
     node = start()

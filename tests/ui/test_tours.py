@@ -414,6 +414,7 @@ def test_where_there_is_no_room_for_a_caption_what_the_reader_has_to_do_is_said(
     assert surface.said.splitlines()[1] == "Press X yourself, or F8 to leave it: it acts on this"[:52] + " …"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
 async def test_a_caption_covers_nothing(size: tuple[int, int]) -> None:
     """Above it is what a terminal that has so many lines fewer shows, in front of every screen and dialog."""
@@ -462,6 +463,7 @@ async def test_keys_of_a_dialog_that_come_after_the_caption_do_not_cover_it() ->
         await until(pilot, lambda: dialog.keys.region.bottom == 24 - led.lines_taken)
 
 
+@pytest.mark.slow
 async def test_in_the_real_dialogs_it_says_yes_to_nothing_on_a_real_node() -> None:
     """By the dialogs themselves: to Textual's queries their buttons are none."""
     done: list[Any] = []

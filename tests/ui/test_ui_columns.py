@@ -27,6 +27,7 @@ def test_each_column_that_can_be_chosen_says_what_it_is() -> None:
         assert each.brief.lower() not in {each.title.lower(), each.heading().lower()}, each.id
 
 
+@pytest.mark.slow
 async def test_columns_come_go_move_and_grow_at_once_and_are_there_at_the_next_start() -> None:
     memory = Memory()
     app = make_app(one_daemon(), memory=memory)
@@ -110,6 +111,7 @@ async def test_a_column_that_is_asked_for_at_eighty_columns_comes_before_the_end
         assert " CPU " in text_of(app).split("PID", 1)[1].splitlines()[0]
 
 
+@pytest.mark.slow
 async def test_the_cursor_of_the_columns_stays_and_widths_that_there_is_no_room_for_are_told() -> None:
     app = make_app(one_daemon())
     async with app.run_test(size=(80, 24)) as pilot:
@@ -165,6 +167,7 @@ async def test_an_order_by_what_is_known_of_nobody_is_told_and_why(monkeypatch) 
         assert "— LAUNCH/s" in text_of(app), "as long as it is so"
 
 
+@pytest.mark.slow
 async def test_one_column_stays() -> None:
     app = make_app(one_daemon())
     async with app.run_test(size=SIZE) as pilot:

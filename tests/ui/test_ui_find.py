@@ -69,6 +69,7 @@ def test_what_is_shown_can_be_said_by_name() -> None:
     assert [t.view for t in views("group nothing", words)] == [None], "it is told which there are, and does nothing"
 
 
+@pytest.mark.slow
 async def test_found_rows_are_walked_round_in_folded_groups_too_and_nothing_is_hidden() -> None:
     app = make_app(one_daemon())
     async with app.run_test(size=SIZE) as pilot:
@@ -276,6 +277,7 @@ async def test_which_entry_enter_takes_has_a_sign_in_the_palette() -> None:
         await until(pilot, lambda: len(signs()) == 1 and signs() > before)
 
 
+@pytest.mark.slow
 async def test_whatever_is_typed_behind_a_colon_is_answered() -> None:
     app = make_app(one_daemon())
     async with app.run_test(size=(80, 24)) as pilot:

@@ -88,6 +88,7 @@ def test_who_is_known_to_be_in_a_container_by_its_name_alone_is_not_in_none() ->
     assert group.title == "container embed"
 
 
+@pytest.mark.slow
 async def test_groups_fold_keep_the_cursor_are_sorted_by_their_sums_and_are_there_at_the_next_start() -> None:
     memory = Memory()
     app = make_app(one_daemon(), memory=memory)

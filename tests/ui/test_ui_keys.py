@@ -123,6 +123,7 @@ async def test_a_client_that_goes_leaves_the_cursor_near_and_a_pid_used_again_is
         assert app.overview.clients.targets() == ()
 
 
+@pytest.mark.slow
 async def test_choosing_several_all_of_a_filter_and_none() -> None:
     app = make_app(one_daemon())
     async with app.run_test(size=SIZE) as pilot:
@@ -311,6 +312,7 @@ async def test_enter_opens_the_details_of_the_row(panel: str, kind: str) -> None
         assert isinstance(app.screen, Overview)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", ["pageup", "pagedown"])
 async def test_a_page_of_commands_that_have_no_room_is_none(key: str) -> None:
     """Found by the monkey: a traceback, where the terminal had become too small for the list."""
@@ -364,6 +366,7 @@ async def test_what_ends_other_programs_ends_this_one(key: str) -> None:
     assert app.collector.stopped
 
 
+@pytest.mark.slow
 async def test_the_palettes_foot_says_what_enter_does_with_what_the_cursor_is_on() -> None:
     """Seen: “Enter run it” below a command that is refused, and below one of which more has to be typed."""
     app = make_app(one_daemon(), read_only=True)
@@ -379,6 +382,7 @@ async def test_the_palettes_foot_says_what_enter_does_with_what_the_cursor_is_on
             await press(pilot, "escape")
 
 
+@pytest.mark.slow
 async def test_tab_takes_a_command_into_the_line_as_a_shell_does_and_runs_nothing() -> None:
     """Seen: Tab did nothing in the palette."""
     app = make_app(one_daemon())
@@ -423,6 +427,7 @@ async def test_copy_puts_the_row_on_the_clipboard() -> None:
         assert not set("━╾─┄▁▂▃▄▅▆▇█") & set(app.clipboard), "what is drawn is no text"
 
 
+@pytest.mark.slow
 async def test_on_a_gpu_the_percentage_is_the_servers_and_says_that_it_is_for_all_gpus() -> None:
     app = make_app(one_daemon())
     async with app.run_test(size=SIZE) as pilot:
@@ -479,6 +484,7 @@ async def test_messages_of_the_start_are_shown_as_text() -> None:
         assert "theme [/bad] is broken" in text_of(app)
 
 
+@pytest.mark.slow
 async def test_actions_are_for_the_row_that_the_user_is_in() -> None:
     app = make_app(one_daemon())
     async with app.run_test(size=SIZE) as pilot:
@@ -501,6 +507,7 @@ async def test_a_daemon_that_is_not_well_takes_no_action() -> None:
         assert app.focused.id == "devices"
 
 
+@pytest.mark.slow
 async def test_a_field_that_does_not_exist_is_said_and_what_may_stand_there() -> None:
     app = make_app(one_daemon())
     async with app.run_test(size=SIZE) as pilot:
@@ -553,6 +560,7 @@ async def test_what_is_seen_under_a_window_goes_on_with_it(keys) -> None:
             assert below.snapshot is app.collector.snapshot
 
 
+@pytest.mark.slow
 async def test_a_question_mark_is_help_where_text_is_typed_too() -> None:
     app = make_app(one_daemon())
     async with app.run_test(size=SIZE) as pilot:
@@ -626,6 +634,7 @@ async def test_the_line_that_is_typed_into_has_the_footer() -> None:
             assert "t Terminate" in text_of(app).splitlines()[-1]
 
 
+@pytest.mark.slow
 async def test_help_over_a_dialog_is_the_dialogs_and_help_can_be_searched() -> None:
     app = make_app(one_daemon())
     async with app.run_test(size=SIZE) as pilot:
@@ -654,6 +663,7 @@ async def test_help_over_a_dialog_is_the_dialogs_and_help_can_be_searched() -> N
         assert isinstance(app.screen, Overview)
 
 
+@pytest.mark.slow
 async def test_help_over_a_line_that_is_typed_into_says_what_may_be_typed_and_offers_no_letters() -> None:
     app = make_app(one_daemon())
     async with app.run_test(size=(80, 24)) as pilot:
@@ -695,6 +705,7 @@ async def test_cancel_says_that_a_typed_limit_was_not_sent() -> None:
         assert any("nothing was sent" in each.message for each in app._notifications)
 
 
+@pytest.mark.slow
 async def test_a_change_of_a_limit_is_taken_back_by_a_key_that_its_outcome_names() -> None:
     app = make_app(one_daemon())
     async with app.run_test(size=SIZE) as pilot:
@@ -734,6 +745,7 @@ OTHER_DAEMONS = {
 }
 
 
+@pytest.mark.slow
 async def test_nothing_is_taken_back_on_another_daemon_of_that_directory() -> None:
     """A default is the daemon's: whoever starts there next has its own."""
     first = daemon(key=ProcessKey(1200, 6), speaker=Speaker(0, "root's daemon", (1, 2, 3, 4, 5, 5)))
@@ -810,6 +822,7 @@ async def test_escape_on_the_overview_stays_there_without_a_fleet() -> None:
         assert app.return_value is None
 
 
+@pytest.mark.slow
 async def test_who_is_ended_is_seen_to_be_chosen() -> None:
     """A key for clients is for marked ones, or for the row of a cursor that the user moves: not for a row of a list
     that another panel has taken the keys or the place of."""

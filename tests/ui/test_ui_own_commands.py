@@ -348,6 +348,7 @@ print(run_in_terminal(Filled("/bin/sh", ("sh", "-c", script), "", ()))[0].words,
 """
 
 
+@pytest.mark.slow
 def test_a_program_that_stops_itself_is_no_end_of_the_screen(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a shell: where one can have the terminal meanwhile, mpstui stops too, and both go on with fg. Where nobody
     would say fg, the program goes on at once."""
@@ -425,6 +426,7 @@ async def test_a_program_that_closes_its_output_may_go_on() -> None:
     assert (await run(filled, 60, lambda _: None)).status == 3
 
 
+@pytest.mark.slow
 def test_config_check_says_which_command_has_no_key(tmp_path: Path) -> None:
     folder = tmp_path / "mpstui"
     folder.mkdir()
@@ -441,6 +443,7 @@ def test_config_check_says_which_command_has_no_key(tmp_path: Path) -> None:
 # The screen.
 
 
+@pytest.mark.slow
 async def test_a_key_asks_runs_shows_and_leaves_audit_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from textual.widgets import Button
 

@@ -112,6 +112,7 @@ def test_two_events_of_one_second_are_two_times() -> None:
     assert "." not in badge(past(at=NOW - 59.5, playing=True)), "it would run through them"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=str)
 async def test_the_past_is_said_all_the_time_and_its_keys_move(size) -> None:
     app = make_app(one_daemon())
@@ -312,6 +313,7 @@ async def test_without_a_past_the_keys_say_so() -> None:
         await until(pilot, lambda: said(app, "No earlier states are kept here."))
 
 
+@pytest.mark.slow
 async def test_what_logs_alone_tell_names_them_and_agrees_with_itself(tmp_path) -> None:
     """FAULT stood beside FAULT?, a daemon said ACTIVE where none is, no limit was “none” here and — there, and a server
     that had ended took new clients."""
@@ -367,6 +369,7 @@ async def test_the_line_for_a_time_says_from_when_ten_minutes_count(what: str, s
         assert said in text_of(app)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shown", ["now", "past", "read-only"])
 async def test_help_says_of_the_actions_that_none_can_be_used_and_why(shown: str) -> None:
     """It listed them under ``Actions`` as if they could be."""

@@ -25,6 +25,7 @@ def at(seconds: float, sm: float | None, **changes) -> object:
     return replace(one_daemon(), time=START + seconds, devices=(made,))
 
 
+@pytest.mark.slow
 def test_an_hour_is_kept_in_bounded_memory() -> None:
     history = DeviceHistory()
     made = device(0, 3)
@@ -72,6 +73,7 @@ def test_a_cell_between_two_readings_is_not_empty(cells: int, every: float) -> N
     assert late.count(None) > 14 / 60 * cells, "a gap stays one"
 
 
+@pytest.mark.slow
 def test_a_cell_between_two_that_are_kept_as_ten_seconds_is_not_empty() -> None:
     history = DeviceHistory()
     for second in range(1000):
@@ -83,6 +85,7 @@ def test_a_cell_between_two_that_are_kept_as_ten_seconds_is_not_empty() -> None:
     assert empty == list(range(empty[0], empty[-1] + 1))
 
 
+@pytest.mark.slow
 def test_the_largest_is_that_of_the_readings_also_after_a_while_and_of_what_came_in_between() -> None:
     history = DeviceHistory()
     for second in range(400):
@@ -169,6 +172,7 @@ def test_taller_blocks_say_the_same_in_finer_steps() -> None:
     ]
 
 
+@pytest.mark.slow
 async def test_where_there_is_room_the_history_is_shown_and_its_length_chosen(monkeypatch) -> None:
     app = make_app(at(0, 10.0))
     async with app.run_test(size=(200, 60)) as pilot:

@@ -30,12 +30,14 @@ def settle(terminal: Terminal) -> None:
     terminal.wait_for(lambda t: 2 * MARK in t.bytes)
 
 
+@pytest.mark.slow
 def test_nothing_is_written_when_nothing_changes() -> None:
     with start("quiet") as terminal:
         terminal.wait_for("46 clients")
         terminal.wait_for(lambda t: 4 * MARK in t.bytes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("colors", [{}, {"COLORTERM": "", "TERM": "xterm"}], ids=["truecolor", "few colours"])
 def test_after_many_differences_the_screen_is_the_one_that_a_full_repaint_gives(colors: dict[str, str]) -> None:
     with start("rows", **colors) as terminal:
@@ -64,6 +66,7 @@ def test_after_many_differences_the_screen_is_the_one_that_a_full_repaint_gives(
         assert [[terminal.screen.buffer[y][x] for x in range(160)] for y in range(48)] == buffer
 
 
+@pytest.mark.slow
 def test_a_tick_in_which_every_row_changes_is_small() -> None:
     with start("rows") as terminal:
         terminal.wait_for("46 clients")
@@ -73,6 +76,7 @@ def test_a_tick_in_which_every_row_changes_is_small() -> None:
             assert 0 < len(ten) / 10 < 2500, "bytes for each snapshot with 46 rows and 2 devices changed"
 
 
+@pytest.mark.slow
 def test_a_terminal_that_changes_again_while_its_size_is_read_is_filled_as_it_is_then() -> None:
     with start("quiet", "twice") as terminal:
         terminal.wait_for("46 clients")
@@ -81,6 +85,7 @@ def test_a_terminal_that_changes_again_while_its_size_is_read_is_filled_as_it_is
         terminal.wait_for(fills)
 
 
+@pytest.mark.slow
 def test_a_change_of_size_that_no_signal_told_is_seen_all_the_same() -> None:
     with start("quiet", "deaf") as terminal:
         terminal.wait_for("46 clients")
@@ -89,6 +94,7 @@ def test_a_change_of_size_that_no_signal_told_is_seen_all_the_same() -> None:
             terminal.wait_for(fills)
 
 
+@pytest.mark.slow
 def test_ctrl_l_writes_every_cell_again_whatever_is_on_the_terminal() -> None:
     with start("quiet") as terminal:
         terminal.wait_for("46 clients")
@@ -102,6 +108,7 @@ def test_ctrl_l_writes_every_cell_again_whatever_is_on_the_terminal() -> None:
         terminal.wait_for(lambda t: list(t.screen.display) == shown)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["timeless", "forgetful"])
 def test_what_the_timer_does_not_paint_is_painted_all_the_same(way: str) -> None:
     with start("quiet", way) as terminal:

@@ -140,6 +140,7 @@ def clock(event: Event) -> str:
     return time.strftime("%H:%M:%S  ·", time.localtime(event.time))
 
 
+@pytest.mark.slow
 async def test_events_move_by_several_rows_at_a_time_and_the_newest_is_always_there() -> None:
     """Each move writes all rows of the panel again, over a slow line too."""
     told = [Event("client_connected", NOW + n, PIPE, raw=f"{n}") for n in range(200)]

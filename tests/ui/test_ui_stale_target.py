@@ -63,6 +63,7 @@ async def test_what_holds_for_whomever_is_said_and_no_earlier_client_named(why: 
         assert said == ("this is a recording" if past else "mpstui runs read-only")
 
 
+@pytest.mark.slow
 async def test_an_end_under_a_window_counts_from_when_the_window_has_gone() -> None:
     app = make_app(node(ONE, TWO, THREE))
     async with app.run_test(size=SIZE) as pilot:

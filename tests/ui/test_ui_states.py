@@ -98,6 +98,7 @@ async def test_a_screen_that_is_being_taken_down_is_not_brought_up_to_date() -> 
     assert len(shown) == before
 
 
+@pytest.mark.slow
 async def test_simulated_is_always_said() -> None:
     by_source = rich(source="simulated", daemons=(daemon(),))
     nodes = simulated(), by_source, rich(daemons=(daemon(simulated=True),))
@@ -266,6 +267,7 @@ async def test_where_no_server_starts_none_is_promised() -> None:
 SIZES = ((200, 60), (160, 48), (120, 40), (100, 30), (80, 24), (60, 15), (40, 10), (39, 9), (20, 5), (3, 1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "make",
     [rich, fault, unknown, no_daemon, lambda: unhealthy("held")],
@@ -394,6 +396,7 @@ async def test_a_view_that_was_left_is_told_at_the_start_and_reset_brings_the_us
     assert told == {"first": [], "changed": ["The view is as you left it"], "reset": []}
 
 
+@pytest.mark.slow
 async def test_the_layout_is_there_again_at_the_next_start() -> None:
     memory = Memory()
     for start in range(2):
@@ -579,6 +582,7 @@ async def test_whatever_is_painted_on_whatever_band_can_be_read() -> None:
             assert low == {}, theme
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(80, 24), (160, 48)], ids=str)
 async def test_the_line_at_the_top_is_read_behind_a_dialog_as_before_it(size: tuple[int, int]) -> None:
     """It says what is asked about. Shaded with the rest, node, SIMULATED and health had a contrast of 2.5 to 3.4."""

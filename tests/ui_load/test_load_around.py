@@ -31,6 +31,7 @@ from mpstui.ui.load.screen import LoadScreen
 from .fakes import DOWN, FREE, SIZE, FakeBackend, load_app, opened, running, said, setup_of
 
 
+@pytest.mark.slow
 async def test_quitting_with_a_load_asks_and_stops_all():
     app = load_app(snapshot=FREE)
     async with app.run_test(size=SIZE) as pilot:
@@ -64,6 +65,7 @@ async def test_quitting_without_a_load_does_not_ask():
     assert app.return_value == 0
 
 
+@pytest.mark.slow
 async def test_own_clients_are_marked_in_the_overview_and_the_load_goes_on():
     app = load_app(snapshot=FREE)
     async with app.run_test(size=(180, 48)) as pilot:
@@ -100,6 +102,7 @@ async def test_the_servers_percentage_is_changed_from_here():
         assert app.screen.action.id == "set_active_thread_percentage"
 
 
+@pytest.mark.slow
 async def test_details_of_a_client_that_the_daemon_knows():
     app = load_app(snapshot=FREE)
     async with app.run_test(size=SIZE) as pilot:
@@ -115,6 +118,7 @@ async def test_details_of_a_client_that_the_daemon_knows():
         assert isinstance(app.screen, DetailsScreen)
 
 
+@pytest.mark.slow
 async def test_help_and_palette_list_the_panels_keys_and_no_actions():
     app = load_app(snapshot=FREE)
     async with app.run_test(size=(160, 60)) as pilot:
@@ -137,6 +141,7 @@ async def test_the_overviews_help_names_the_key():
         assert "Load: test clients" in text_of(app)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clients", ["2", "20"])
 async def test_a_dead_client_says_why_in_words(clients):
     app = load_app(snapshot=FREE)

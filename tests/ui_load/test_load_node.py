@@ -50,6 +50,7 @@ def seen(app: MpsTuiApp) -> bool:
     return app.typeahead._left is not None and app.typeahead._shown == app.typeahead._place()
 
 
+@pytest.mark.slow
 async def test_from_the_key_to_the_last_process(app, node) -> None:
     async with app.run_test(size=SIZE) as pilot:
         await until(app, lambda: app.snapshot and app.snapshot.daemons and app.snapshot.daemons[0].health == "ok")
@@ -74,6 +75,7 @@ async def test_from_the_key_to_the_last_process(app, node) -> None:
     assert not [p for p in processes_with("mpstui.sim.load") if p in pids]
 
 
+@pytest.mark.slow
 async def test_a_fault_in_a_private_daemon_stays_inside(app, node) -> None:
     innocent = node.spawn("busy")
     status = innocent.status()

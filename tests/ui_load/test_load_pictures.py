@@ -103,11 +103,13 @@ def test_picture(case, snap_compare) -> None:
     assert snap_compare(load_app(snapshot=FREE, **options), terminal_size=size, run_before=prepare)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("theme", ["mpstui-light", "mpstui-contrast", "terminal"])
 def test_picture_of_a_theme(theme, snap_compare) -> None:
     assert snap_compare(load_app(snapshot=FREE, theme=theme), terminal_size=LARGE, run_before=mixed)
 
 
+@pytest.mark.slow
 def test_picture_simulated(snap_compare) -> None:
     snapshot = replace(FREE, source="simulated", daemons=(replace(OPEN, simulated=True),))
     app = load_app(FakeBackend(simulated=True), snapshot)

@@ -47,6 +47,7 @@ async def test_without_a_backend_there_is_no_panel():
         assert isinstance(app.screen, Overview)
 
 
+@pytest.mark.slow
 async def test_each_preset_starts_what_it_says():
     app = load_app(snapshot=FREE)
     async with app.run_test(size=SIZE) as pilot:
@@ -70,6 +71,7 @@ async def test_each_preset_starts_what_it_says():
             await pilot.press("tab")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(80, 24), (100, 30), (160, 48)])
 async def test_latencies_and_bars_follow_the_key_within_a_second(size):
     """By a clock of its own: the painted bar, throughput and p99 are those of the report that came after the key."""
@@ -132,6 +134,7 @@ OF_FIELDS = [
 """Keys in a field that is as the panel opens, and what it is then."""
 
 
+@pytest.mark.slow
 async def test_each_field():
     names = {"kernel": "kernels", "device": "devices", "memory": "memory_limit", "preset": "kernel_names"}
     app = load_app(snapshot=FREE)
@@ -206,6 +209,7 @@ async def test_grow(key):
         await until(pilot, lambda: "moved in 12 ms" in text_of(app))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("key", "step"), [("left", -1), ("minus", -1), ("shift+left", -4), ("shift+right", 4)])
 async def test_shrink_and_bigger_steps(key, step):
     app = load_app(snapshot=FREE)
@@ -232,6 +236,7 @@ async def test_the_bar_follows_the_report_and_the_wish_is_beside_it():
         )
 
 
+@pytest.mark.slow
 async def test_stop_one_restart_and_stop_all():
     app = load_app(snapshot=FREE)
     async with app.run_test(size=SIZE) as pilot:
@@ -267,6 +272,7 @@ async def test_tab_walks_between_fields_and_clients():
         assert app.focused.id == "fields"
 
 
+@pytest.mark.slow
 async def test_it_is_said_where_the_arrow_keys_go_and_how_far():
     low = replace(FREE, daemons=(daemon(servers=(server(active_thread_percentage=25.0),)),))
     app = load_app(snapshot=low)
@@ -303,6 +309,7 @@ async def test_a_small_screen_shows_one_of_them_at_a_time(size, shown):
         assert ("GPU-Util" in text_of(app)) is shown
 
 
+@pytest.mark.slow
 async def test_shrinking_to_nothing_and_back():
     app = load_app(snapshot=FREE)
     async with app.run_test(size=SIZE) as pilot:
@@ -342,6 +349,7 @@ async def test_without_a_daemon_a_private_one_is_offered(snapshot):
         assert "no daemon answers here" in said(app)
 
 
+@pytest.mark.slow
 async def test_what_endangers_others_needs_the_word():
     app = load_app(snapshot=FREE)
     async with app.run_test(size=SIZE) as pilot:
@@ -361,6 +369,7 @@ async def test_what_endangers_others_needs_the_word():
         assert backend.private == []
 
 
+@pytest.mark.slow
 async def test_beside_others_clients_it_asks_first_and_cancel_is_the_default():
     # Some of them have another device than the load: one server has them all.
     app = load_app(snapshot=FREE)

@@ -23,6 +23,7 @@ TYPED = [
 ]
 
 
+@pytest.mark.slow
 async def test_a_cursor_and_a_selection() -> None:
     app = load_app(snapshot=FREE)
     async with app.run_test(size=SIZE) as pilot:
@@ -76,6 +77,7 @@ async def test_a_paste_of_something_else_does_nothing_at_all(field) -> None:
             assert not app.screen.fields.editing
 
 
+@pytest.mark.slow
 async def test_keys_typed_ahead_stay_with_the_field_that_the_key_before_went_to() -> None:
     app = load_app(snapshot=FREE)
     async with app.run_test(size=SIZE) as pilot:
@@ -91,6 +93,7 @@ async def test_keys_typed_ahead_stay_with_the_field_that_the_key_before_went_to(
         assert (setup.clients, setup.shares) == (9, (8.0,))
 
 
+@pytest.mark.slow
 async def test_the_typing_ends_with_the_focus_and_what_is_no_part_of_a_value_is_still_a_key() -> None:
     app = load_app(snapshot=FREE)
     async with app.run_test(size=SIZE) as pilot:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from ui.screen import text_of
 from ui.snapshots import GPU0, GPU1, OTHER_PIPE, PIPE, rich, unhealthy
 
@@ -67,6 +68,7 @@ async def test_d_begins_at_the_daemon_that_was_in_front_and_x_stops_that_one() -
         assert str(OTHER_PIPE) in text_of(app)
 
 
+@pytest.mark.slow
 async def test_a_daemon_is_started_as_the_fields_say() -> None:
     daemons = FakeDaemons()
     app = make_app(small(), daemons=daemons)
@@ -90,6 +92,7 @@ async def test_a_daemon_is_started_as_the_fields_say() -> None:
         assert daemons.watched == [Path("/tmp/mps_9")]
 
 
+@pytest.mark.slow
 async def test_the_form_has_the_modes_of_the_driver() -> None:
     for driver, modes in (("580.1", []), ("590.1", ["static"]), ("615.71", ["static", "protocol_3"]), (None, [])):
         assert sorted(newer_modes(driver), reverse=True) == modes
@@ -103,6 +106,7 @@ async def test_the_form_has_the_modes_of_the_driver() -> None:
         assert (spec.protocol, spec.static, spec.multi_user) == (3, False, False)
 
 
+@pytest.mark.slow
 async def test_one_for_each_gpu_stops_at_the_first_that_does_not_start_and_says_why() -> None:
     daemons = FakeDaemons(fails=Path("/tmp/mps_0"))
     app = make_app(unhealthy("absent"), daemons=daemons)
@@ -125,6 +129,7 @@ async def test_one_for_each_gpu_stops_at_the_first_that_does_not_start_and_says_
         assert "2 daemons run" in text_in(app, "#outcome")
 
 
+@pytest.mark.slow
 async def test_what_cannot_be_started_is_said_and_not_tried() -> None:
     daemons = FakeDaemons()
     app = make_app(small(), daemons=daemons)
@@ -142,6 +147,7 @@ async def test_what_cannot_be_started_is_said_and_not_tried() -> None:
         assert daemons.started == []
 
 
+@pytest.mark.slow
 async def test_a_simulated_one_is_not_started_where_programs_look_for_a_real_one() -> None:
     app = make_app(replace(small(), source="simulated"), daemons=FakeDaemons())
     async with app.run_test(size=LARGE) as pilot:
@@ -152,6 +158,7 @@ async def test_a_simulated_one_is_not_started_where_programs_look_for_a_real_one
         assert not app.screen.query_one("#apply", Push).disabled
 
 
+@pytest.mark.slow
 async def test_a_profile_says_everything_itself() -> None:
     daemons = FakeDaemons()
     plans = FakePlans({"two": PROFILE.replace("[[daemon]]", '[[daemon]]\npipe_dir = "/tmp/mps_7"', 1), "bad": "x"})
@@ -166,6 +173,7 @@ async def test_a_profile_says_everything_itself() -> None:
         assert "Its limits are not set yet: V" in text_in(app, "#outcome")
 
 
+@pytest.mark.slow
 async def test_stop_names_who_is_hit_waits_and_shows_the_clients_going() -> None:
     daemons = FakeDaemons()
     app = make_app(small(), daemons=daemons)
@@ -194,6 +202,7 @@ async def test_stop_names_who_is_hit_waits_and_shows_the_clients_going() -> None
         assert f"the daemon in {PIPE} has ended" in text_in(app, "#outcome")
 
 
+@pytest.mark.slow
 async def test_force_only_after_its_own_confirmation() -> None:
     daemons = FakeDaemons()
     app = make_app(small(), daemons=daemons)
@@ -209,6 +218,7 @@ async def test_force_only_after_its_own_confirmation() -> None:
         assert "has ended" in text_in(app, "#outcome")
 
 
+@pytest.mark.slow
 async def test_a_stop_that_waits_too_long_can_be_forced() -> None:
     daemons = FakeDaemons()
     app = make_app(small(), daemons=daemons)

@@ -24,6 +24,7 @@ def folder() -> Iterator[Path]:
         yield place
 
 
+@pytest.mark.slow
 async def test_a_namespace_is_made_limited_and_deleted_by_keys(folder: Path) -> None:
     collector, app = opened(folder)
 

@@ -28,6 +28,7 @@ def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         yield place
 
 
+@pytest.mark.slow
 async def test_a_plan_is_applied_kept_and_seen_and_the_daemon_stopped(folder: Path) -> None:
     sources, dirs = open_node((folder / "node",))
     collector = NodeWatcher(dirs, sources)

@@ -23,6 +23,7 @@ def folder() -> Iterator[Path]:
         yield place
 
 
+@pytest.mark.slow
 async def test_one_is_added_and_removed_by_keys(folder: Path) -> None:
     collector, app = opened(folder)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from ui.screen import text_of
 from ui.snapshots import GIB, GPU0, PIPE, client
 
@@ -31,6 +32,7 @@ from .fakes import (
 )
 
 
+@pytest.mark.slow
 async def test_apply_lists_the_commands_and_cancel_is_the_default() -> None:
     runner = RecordingRunner()
     app = make_app(small(), runner=runner)
@@ -63,6 +65,7 @@ async def test_apply_names_the_clients_that_do_not_fit() -> None:
         assert "uses 50.0 GiB, and its limit would be 39" in shown
 
 
+@pytest.mark.slow
 async def test_a_failure_tells_what_is_in_force_and_offers_the_way_back() -> None:
     runner = RecordingRunner(refuses="pinned")
     app = make_app(small(), runner=runner)
@@ -98,6 +101,7 @@ async def test_closed_meanwhile_the_report_comes_as_a_notification() -> None:
         assert any("only a part is in force" in note.message for note in app._notifications)
 
 
+@pytest.mark.slow
 async def test_export_shows_and_copies_each_kind() -> None:
     app = make_app(small())
     async with app.run_test(size=LARGE) as pilot:
@@ -117,6 +121,7 @@ async def test_export_shows_and_copies_each_kind() -> None:
         assert isinstance(app.screen, PlanScreen)
 
 
+@pytest.mark.slow
 async def test_save_keeps_the_plan_and_replaces_on_purpose_only() -> None:
     plans = FakePlans()
     app = make_app(small(), plans=plans)
@@ -142,6 +147,7 @@ async def test_save_keeps_the_plan_and_replaces_on_purpose_only() -> None:
         assert app.screen.text == ""
 
 
+@pytest.mark.slow
 async def test_where_the_plan_cannot_be_kept_it_is_said_that_something_else_is() -> None:
     app = make_app(small(), plans=FakePlans())
     async with app.run_test(size=LARGE) as pilot:
@@ -154,6 +160,7 @@ async def test_where_the_plan_cannot_be_kept_it_is_said_that_something_else_is()
         assert "what is in force is kept as /profiles/a.toml" in text_in(app, "#outcome")
 
 
+@pytest.mark.slow
 async def test_a_name_that_somebody_else_took_meanwhile_is_said_and_another_can_be_typed() -> None:
     plans = FakePlans()
     app = make_app(small(), plans=plans)
@@ -168,6 +175,7 @@ async def test_a_name_that_somebody_else_took_meanwhile_is_said_and_another_can_
         assert plans.saved["a"] is theirs
 
 
+@pytest.mark.slow
 async def test_what_is_in_force_is_kept_too() -> None:
     plans = FakePlans()
     app = make_app(small(), plans=plans)
@@ -178,6 +186,7 @@ async def test_what_is_in_force_is_kept_too() -> None:
         assert plans.saved["now"].daemons[0].limits.active_thread_percentage == 100.0
 
 
+@pytest.mark.slow
 async def test_open_shows_what_differs_takes_the_shares_and_applies() -> None:
     plans = FakePlans({"broken": "schema = 2", "two": PROFILE})
     runner = RecordingRunner()
@@ -199,6 +208,7 @@ async def test_open_shows_what_differs_takes_the_shares_and_applies() -> None:
         assert [r.value for r in runner.requests] == ["50", "50"]
 
 
+@pytest.mark.slow
 async def test_open_says_when_there_is_no_drift_and_when_there_is_no_profile() -> None:
     same = parse(PROFILE.replace("= 50", "= 100"))
     server_same = replace(same.daemons[0], server_limits=replace(same.daemons[0].limits, active_thread_percentage=25.0))

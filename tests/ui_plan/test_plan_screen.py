@@ -35,6 +35,7 @@ from .fakes import (
 KEYS = {"*": "asterisk", ",": "comma", " ": "space"}
 
 
+@pytest.mark.slow
 async def test_p_opens_it_for_the_tenants_there_are_and_escape_leaves() -> None:
     app = make_app(small())
     async with app.run_test(size=LARGE) as pilot:
@@ -52,6 +53,7 @@ async def test_p_opens_it_for_the_tenants_there_are_and_escape_leaves() -> None:
         assert plan_of(app).strategy == "half"  # the plan is still there
 
 
+@pytest.mark.slow
 async def test_of_several_gpus_the_one_that_was_taken_is_said_until_one_is_chosen() -> None:
     app = make_app(small())
     async with app.run_test(size=SMALL) as pilot:
@@ -139,6 +141,7 @@ async def test_tab_goes_round_and_the_hints_follow() -> None:
         assert " ←→ Change" not in text_of(app).splitlines()[-1], "it is typed"
 
 
+@pytest.mark.slow
 async def test_every_field_changes_with_the_arrows() -> None:
     app = make_app(small(*CLIENTS, client(42, user="dmitri")))
     async with app.run_test(size=LARGE) as pilot:
@@ -161,6 +164,7 @@ async def test_every_field_changes_with_the_arrows() -> None:
         assert screen.fields.draft.contexts == 2
 
 
+@pytest.mark.slow
 async def test_amounts_are_typed_and_what_cannot_be_is_said() -> None:
     app = make_app(small())
     async with app.run_test(size=LARGE) as pilot:
@@ -224,6 +228,7 @@ async def test_patterns_and_amounts_are_pasted_and_mended_at_a_cursor() -> None:
         assert isinstance(app.screen, PlanScreen)
 
 
+@pytest.mark.slow
 async def test_what_is_typed_stays_in_its_row_where_the_form_begins_to_scroll() -> None:
     app = make_app(small())
     async with app.run_test(size=LARGE) as pilot:
@@ -235,6 +240,7 @@ async def test_what_is_typed_stays_in_its_row_where_the_form_begins_to_scroll() 
         assert app.screen.fields.draft.limits[0] == 210 * GIB
 
 
+@pytest.mark.slow
 async def test_what_is_typed_in_a_rush_goes_into_the_field_that_was_gone_to() -> None:
     app = make_app(small())
     async with app.run_test(size=LARGE) as pilot:

@@ -129,6 +129,7 @@ async def drill(name: str, size: tuple[int, int] = (160, 48)) -> AsyncIterator[D
         shutil.rmtree(folder, ignore_errors=True)
 
 
+@pytest.mark.slow
 async def test_fault_one_is_told_one_is_ended_then_all_and_the_recovery_is_seen() -> None:
     async with drill("fault") as node:
         await node.shows("✕ FAULT", "3 clients have to end", "! what to do", "e End lost clients")
@@ -154,6 +155,7 @@ async def test_fault_one_is_told_one_is_ended_then_all_and_the_recovery_is_seen(
         await node.until(lambda: node.daemon.servers[0].status == "ACTIVE")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("usual_deadline")
 async def test_blocked_is_freed_by_the_one_key_on_the_card() -> None:
     async with drill("blocked") as node:
@@ -166,6 +168,7 @@ async def test_blocked_is_freed_by_the_one_key_on_the_card() -> None:
         await node.shows("● ok", "Clients")
 
 
+@pytest.mark.slow
 async def test_held_is_freed_by_the_same_key_and_names_who_held_it() -> None:
     async with drill("held", (80, 24)) as node:
         await node.shows("◆ HELD", "u  ends process")
@@ -177,6 +180,7 @@ async def test_held_is_freed_by_the_same_key_and_names_who_held_it() -> None:
         await node.shows("● ok", "COMMAND")
 
 
+@pytest.mark.slow
 async def test_pending_says_who_waits_for_whom_and_lets_it_in() -> None:
     async with drill("pending") as node:
         await node.until(lambda: node.daemon.pending[0].user and node.daemon.pending[0].waits_for)
@@ -190,6 +194,7 @@ async def test_pending_says_who_waits_for_whom_and_lets_it_in() -> None:
         await node.shows("no process waits")
 
 
+@pytest.mark.slow
 async def test_full_says_so_and_takes_the_next_one_when_one_has_gone() -> None:
     async with drill("full") as node:
         await node.shows("48 of 48 contexts")
@@ -203,6 +208,7 @@ async def test_full_says_so_and_takes_the_next_one_when_one_has_gone() -> None:
         await node.until(lambda: any(c.user == "erin" for c in node.daemon.clients()))
 
 
+@pytest.mark.slow
 async def test_stale_names_who_lost_the_server_and_starts_a_daemon_again() -> None:
     async with drill("stale") as node:
         await node.shows("◌ STALE", "lost server", "alice python train.py", "d  then S starts a daemon here")

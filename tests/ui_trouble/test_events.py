@@ -83,6 +83,7 @@ FILTERS = [
 ]
 
 
+@pytest.mark.slow
 async def test_the_filter_takes_client_kind_time_and_text() -> None:
     app = trouble_app(with_events())
     async with app.run_test(size=SIZE) as pilot:
@@ -274,6 +275,7 @@ async def test_hostile_lines_are_text() -> None:
         assert "[bold]\\x1b[2J\\u202e[/bad]" in text_of(app)
 
 
+@pytest.mark.slow
 async def test_it_survives_every_size_and_comes_back() -> None:
     app = trouble_app(with_events())
     async with app.run_test(size=SIZE) as pilot:

@@ -238,6 +238,7 @@ def test_the_details_of_a_client_that_was_hit_say_so_as_its_row_does() -> None:
     assert (title, states) == (f"Client {B.pid}", ["LOST: a fault took its contexts; the daemon says ACTIVE"])
 
 
+@pytest.mark.slow
 async def test_one_or_all_are_asked_for_by_identity_and_who_runs_on_never() -> None:
     app = trouble_app(faulted(A, B, C))
     async with app.run_test(size=(80, 24)) as pilot:

@@ -163,6 +163,7 @@ async def test_the_line_of_the_worst_problem_opens_the_list_by_mouse() -> None:
         assert isinstance(app.screen, ProblemsScreen)
 
 
+@pytest.mark.slow
 async def test_slash_filters_every_list_and_escape_shows_all_rows_before_it_leads_back() -> None:
     clients = [client(4711, user="alice"), client(4712, user="bob"), client(4713, user="bob")]
     app = trouble_app(node(clients, problems=(NEARLY, TOLD)))
