@@ -11,9 +11,7 @@ import asyncio
 import os
 import re
 import shlex
-import shutil
 import signal
-import stat
 import subprocess
 import termios
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,12 +19,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from mpstui.api import Unavailable, audit, check_roots_own, why_not_its_number
+from mpstui.api import audit, why_not_its_number
 from mpstui.config import CommandSpec
 from mpstui.core.model import Client, Daemon, Device, ProcessKey, Server, Snapshot
 from mpstui.core.text import UNKNOWN, error_text, owner, path_text, printable
 from mpstui.core.trust import NOBODY, Speaker
 from mpstui.fields import CLIENT, DAEMON, DEVICE, SERVER, SNAPSHOT, Field, Thing, View
+from mpstui.system import own
 from mpstui.system.own import own_path
 from mpstui.system.parent import ended_with_us
 
@@ -257,24 +256,16 @@ def _about(spec: CommandSpec, things: Mapping[str, Any]) -> str:
 
 def find_program(name: str, path: str | None = None) -> str:
     """The path of the program: as it is written, or the first of that name in PATH. Root runs only what nobody else can
-    have written or put there. Raises RefusedError."""
+    have written or put there, also where it is written whole. Raises RefusedError."""
+    shown = printable(name)
     if "/" in name and not os.path.isabs(name):
-        raise RefusedError(f"{printable(name)} is not a whole path; write it from / on, or the name alone")
-    places = (os.environ.get("PATH", os.defpath) if path is None else path).split(os.pathsep)
-    # A place that is not a whole path is wherever one stands: anybody may have put a program there.
-    found = shutil.which(name, path=os.pathsep.join(place for place in places if os.path.isabs(place)))
-    if found is None:
-        where = "" if "/" in name else " in PATH"
-        raise RefusedError(f"there is no program {printable(name)}{where}")
-    if os.geteuid() == 0:
-        try:
-            for place in {found, os.path.realpath(found)}:
-                check_roots_own(Path(place).parent)
-            told = os.stat(found)
-        except (OSError, Unavailable) as error:
-            raise RefusedError(f"root does not run {printable(found)}: {error_text(error)}") from None
-        if told.st_uid != 0 or told.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise RefusedError(f"root does not run {printable(found)}: others can change it")
+        raise RefusedError(f"{shown} is not a whole path; write it from / on, or the name alone")
+    try:
+        found = own.find_program(name, os.environ if path is None else {"PATH": path})
+    except own.ProgramError as error:
+        raise RefusedError(f"{shown} cannot be run: {error.why}") from None
+    if os.geteuid() == 0 and found == name and (why := own.why_not_roots(name)):
+        raise RefusedError(f"root does not run {shown}: {why}")
     return found
 
 

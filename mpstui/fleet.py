@@ -36,7 +36,7 @@ from mpstui.core.late import dataclass
 from mpstui.core.problems import words_of
 from mpstui.core.text import UNKNOWN, error_text, format_size, path_text, plural, printable
 from mpstui.fields import INTEGER, OBJECTS, SCHEMA, SIZE, TEXT, TEXTS, TIME, Column, Field, Text, Thing, Type, View
-from mpstui.system.own import own_path
+from mpstui.system.own import find_program, own_path
 from mpstui.system.parent import ended_with_us
 
 T = TypeVar("T")
@@ -620,8 +620,8 @@ async def follow_over_ssh(
     def start(words: Sequence[str]) -> subprocess.Popen[bytes]:
         null = subprocess.DEVNULL
         return subprocess.Popen(
-            words, env=_environment(), stdin=null, stdout=subprocess.PIPE, stderr=null, start_new_session=True,
-            preexec_fn=ended_with_us(),
+            words, executable=find_program(words[0]), env=_environment(), stdin=null, stdout=subprocess.PIPE,
+            stderr=null, start_new_session=True, preexec_fn=ended_with_us(),
         )  # fmt: skip
 
     async def one(host: str) -> None:
@@ -671,7 +671,7 @@ async def _status(host: str, ssh: Sequence[str], command: str, deadline: float) 
     except TimeoutError:
         return replace(away, detail=f"it has not answered for {deadline:g} s")
     except OSError as error:
-        return replace(away, detail=f"ssh cannot be started: {error_text(error)}")
+        return replace(away, detail=f"{printable(words[0])} cannot be run: {error_text(error)}")
     except ValueError:
         return replace(away, detail="its answer is too large")
     try:
@@ -731,7 +731,10 @@ def _talk(words: Sequence[str], deadline: float) -> tuple[bytes, bytes]:
     keeps it. Raises TimeoutError, ValueError where it is too much, and OSError."""
     until = time.monotonic() + deadline
     pipe, null = subprocess.PIPE, subprocess.DEVNULL
-    child = subprocess.Popen(words, env=_environment(), stdin=null, stdout=pipe, stderr=pipe, start_new_session=True)
+    child = subprocess.Popen(
+        words, executable=find_program(words[0]), env=_environment(), stdin=null, stdout=pipe, stderr=pipe,
+        start_new_session=True,
+    )  # fmt: skip
     told = {child.stdout: bytearray(), child.stderr: bytearray()}
     try:
         with selectors.DefaultSelector() as selector:

@@ -23,7 +23,7 @@ from mpstui.cli.status import unreadable
 from mpstui.core.late import pattern
 from mpstui.core.model import Event
 from mpstui.core.suspects import ADVICE, RUN, START, rank
-from mpstui.core.text import path_text, printable
+from mpstui.core.text import error_text, path_text, printable
 from mpstui.fields import (
     EVENT,
     EVENT_SEVERITY,
@@ -35,7 +35,7 @@ from mpstui.fields import (
     pids_of,
 )
 from mpstui.operations.types import ExitStatus
-from mpstui.system.own import own_path
+from mpstui.system.own import find_program, own_path
 
 _Filter = Callable[[Sequence[Event]], Sequence[Event]]
 """Leaves those that are to be shown."""
@@ -104,7 +104,8 @@ def _print_stream(options: argparse.Namespace, lines: _Lines, wanted: _Filter) -
         if not told and since:  # a unit that was quiet since then has said something before
             told, said = _of_journal([*command, "--lines=1"], lambda chunks: [None for _ in chunks])
     except OSError as error:
-        return complain(f"the journal cannot be read: journalctl: {error.strerror}", ExitStatus.NO_DAEMON)
+        text = f"the journal cannot be read: journalctl cannot be run: {error_text(error)}"
+        return complain(text, ExitStatus.NO_DAEMON)
     except _Unread as error:
         return complain(f"the journal cannot be read: {error}", ExitStatus.NO_DAEMON)
     if not told:
@@ -135,6 +136,7 @@ def _of_journal(command: Sequence[str], take: Callable[[Iterable[bytes]], object
 
     with subprocess.Popen(
         command,
+        executable=find_program(command[0]),
         env={**os.environ, "PATH": own_path()},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

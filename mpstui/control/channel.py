@@ -23,7 +23,7 @@ from mpstui.core.model import SessionHolder
 from mpstui.core.text import error_text, path_text, printable
 from mpstui.core.trust import Meant, Speaker
 from mpstui.system.memory import real_path
-from mpstui.system.own import own_path, temporary_place
+from mpstui.system.own import find_program, own_path, temporary_place
 
 OUTPUT_LIMIT = 4 << 20
 """Bytes of output after which a binary is taken to be flooding; 48 clients with 4 KB of argv[0] each are 0.2 MB."""
@@ -132,9 +132,10 @@ async def exchange(
         return RawReply(command, failure=Outcome.NO_BINARY, message="No control binary is configured.")
     loop = asyncio.get_running_loop()
     try:
+        program = find_program(argv[0], environment)
         read_end = _filled_pipe(stdin)
     except OSError as error:
-        message = f"{printable(argv[0])} cannot be started: {error_text(error)}."
+        message = f"{printable(argv[0])} cannot be run: {error_text(error)}."
         return RawReply(command, failure=Outcome.NO_BINARY, message=message)
     as_whom: dict[str, Any] = {} if sender is None else _as(sender)
     if sender is not None:
@@ -143,6 +144,7 @@ async def exchange(
         loop.subprocess_exec(
             _Exchange,
             *argv,
+            executable=program,
             stdin=read_end,
             env={**environment, "PATH": own_path(environment)},
             start_new_session=True,

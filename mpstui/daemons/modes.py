@@ -16,7 +16,7 @@ from mpstui.config import make_folder, put_file, state_folder
 from mpstui.core.model import COMPUTE_MODES, DEFAULT_MODE, EXCLUSIVE_PROCESS, Daemon, Device, ProcessKey, Snapshot
 from mpstui.core.text import error_text, path_text, printable
 from mpstui.observe.discovery import running_daemons
-from mpstui.system.own import own_path
+from mpstui.system.own import find_program, own_path
 from mpstui.system.procfs import boot_id
 from mpstui.system.trusted import NotTrustedError, judge_directory, open_trusted
 
@@ -33,6 +33,7 @@ def set_compute_mode(uuid: str, mode: str) -> str | None:
     try:
         done = subprocess.run(
             command,
+            executable=find_program(command[0]),
             env={**os.environ, "PATH": own_path(), "LC_ALL": "C"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -43,7 +44,7 @@ def set_compute_mode(uuid: str, mode: str) -> str | None:
     except subprocess.TimeoutExpired:
         return f"nvidia-smi has not ended in {_SECONDS:g} s"
     except OSError as error:
-        return f"nvidia-smi: {error.strerror}"
+        return f"nvidia-smi cannot be run: {error_text(error)}"
     if done.returncode:
         return printable(done.stdout[:2000].strip(), 200) or f"nvidia-smi exited with status {done.returncode}"
     return None

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shutil
 import signal
 import subprocess
 import time
@@ -30,7 +29,7 @@ from mpstui.daemons.directories import DaemonError, check, check_length, prepare
 from mpstui.daemons.spec import DaemonSpec, Started
 from mpstui.observe.discovery import Place, discover
 from mpstui.plan.cpus import cpu_text
-from mpstui.system.own import own_path, why_not_found
+from mpstui.system.own import ProgramError, find_program, own_path
 from mpstui.system.procfs import user_name
 from mpstui.system.trusted import UnreadableLogError, open_log, owners_of
 
@@ -160,10 +159,10 @@ async def _ready(
 
 def _program(name: str) -> str:
     """Absolute, since the daemon starts in /, where it keeps no file system busy."""
-    found = shutil.which(name, path=own_path())
-    if found is None:
-        raise DaemonError(f"{printable(name)} cannot be run: {why_not_found(name)}", ExitStatus.NO_DAEMON)
-    return os.path.abspath(found)
+    try:
+        return os.path.abspath(find_program(name))
+    except ProgramError as error:
+        raise DaemonError(f"{printable(name)} cannot be run: {error.why}", ExitStatus.NO_DAEMON) from None
 
 
 async def _options(spec: DaemonSpec, binary: tuple[str, ...]) -> tuple[str, ...]:

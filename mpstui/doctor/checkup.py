@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import shutil
 import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -41,7 +40,7 @@ from mpstui.observe.discovery import Place, running_daemons
 from mpstui.observe.logs import server_logs
 from mpstui.observe.problems import OF_A_LIAR, claim_of, left_to
 from mpstui.system.memory import INSIDE, real_path
-from mpstui.system.own import own_path, why_not_found
+from mpstui.system.own import MISSING, ProgramError, find_program, why_not_roots
 from mpstui.system.procfs import (
     HiddenProcessError,
     environment_of,
@@ -201,6 +200,7 @@ def gather(snapshot: Snapshot, places: Sequence[Place], binary: Sequence[str]) -
     clients = [client for daemon in snapshot.daemons for client in daemon.clients() if client.local]
     # A simulated server is a small program, and its CPUs are this machine's.
     servers = [server for daemon in snapshot.daemons for server in daemon.servers if snapshot.source == "real"]
+    server, trouble = (None, "") if snapshot.source == "simulated" else _server_binary(binary)
     return Facts(
         snapshot=snapshot,
         binary=_binary(binary),
@@ -222,7 +222,8 @@ def gather(snapshot: Snapshot, places: Sequence[Place], binary: Sequence[str]) -
         platform=_platform(),
         server_cpus={server.pid: _cpus_of(server.pid) for server in servers},
         debugged=tuple(_debugged()),
-        server_binary=None if snapshot.source == "simulated" else _server_binary(binary),
+        server_binary=server,
+        server_trouble=trouble,
         strays=tuple(_strays(snapshot)),
         shm=_shm(),
         counting=_counting(snapshot),
@@ -240,10 +241,11 @@ def _counting(snapshot: Snapshot) -> tuple[str, str | None]:
 
 
 def _binary(command: Sequence[str]) -> BinaryFacts:
-    path = shutil.which(command[0], path=own_path()) if command else None
-    if path is None:
-        name = command[0] if command else PROGRAM
-        return BinaryFacts(None, trouble=f"{printable(name)} cannot be run: {why_not_found(name)}")
+    name = command[0] if command else PROGRAM
+    try:
+        path = find_program(name)
+    except ProgramError as error:
+        return BinaryFacts(None, trouble=f"{printable(name)} cannot be run: {error.why}")
     shown = printable(shown_program(command) if len(command) > 1 else path)
     found = asyncio.run(look(command, patience(_VERSION_SECONDS)))
     if found.missing:
@@ -251,13 +253,22 @@ def _binary(command: Sequence[str]) -> BinaryFacts:
     return BinaryFacts(shown, found.version, found.trouble.rstrip("."), found.options)
 
 
-def _server_binary(command: Sequence[str]) -> str | None:
-    """Where the daemon finds it: beside the control binary, or on PATH. It is never run."""
-    path = shutil.which(command[0], path=own_path()) if command else None
-    if path is None:
-        return None
+def _server_binary(command: Sequence[str]) -> tuple[str | None, str]:
+    """Where the daemon finds it, beside the control binary or on PATH, and why root should not let a daemon start it.
+    It is never run."""
+    try:
+        path = find_program(command[0] if command else PROGRAM)
+    except ProgramError:
+        return None, ""
     beside = os.path.join(os.path.dirname(os.path.realpath(path)), _SERVER)
-    return (beside if os.access(beside, os.X_OK) else shutil.which(_SERVER, path=own_path())) or ""
+    if os.access(beside, os.X_OK):
+        # Whoever has named the control binary whole has named its folder.
+        judged = os.geteuid() == 0 and "/" not in command[0]
+        return beside, why_not_roots(beside) if judged else ""
+    try:
+        return find_program(_SERVER), ""
+    except ProgramError as error:
+        return "", "" if error.why == MISSING else error.why
 
 
 def _platform() -> PlatformFacts:

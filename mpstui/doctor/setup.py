@@ -84,7 +84,11 @@ def binary(facts: Facts) -> Iterator[Finding]:
 
 def server_binary(facts: Facts) -> Iterator[Finding]:
     """The daemon starts the server's binary itself; nobody else should."""
-    if facts.server_binary:
+    if facts.server_trouble:
+        text = f"a daemon of root's starts it, and others can change it: {facts.server_trouble}"
+        remedy = "Until then start no daemon as root: others' programs could run with root's rights."
+        yield Finding("server_binary", "error", "nvidia-cuda-mps-server", text, remedy)
+    elif facts.server_binary:
         text = f"{facts.server_binary}: the daemon starts it, never start it yourself"
         yield Finding("server_binary", "ok", "nvidia-cuda-mps-server", text)
     elif facts.server_binary is not None:

@@ -162,6 +162,8 @@ class Facts:
     debugged: tuple[Debugged, ...] = ()
     server_binary: str | None = None
     """Where the server's binary is that the daemon starts; None where it was not looked for, empty where it is not."""
+    server_trouble: str = ""
+    """Why root should not let a daemon start it: others can change it. One clause, with the remedy."""
     strays: tuple[Stray, ...] = ()
     shm: ShmFacts = field(default_factory=lambda: ShmFacts(False))
     counting: tuple[str, str | None] | None = None

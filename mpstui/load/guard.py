@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Final
 
 from mpstui.control.commandline import patience
+from mpstui.core.text import error_text, printable
 from mpstui.load.runner import descendants, end_all
-from mpstui.system.own import own_path
+from mpstui.system.own import find_program, own_path
 from mpstui.system.parent import adopt_orphans
 
 PIPE, LOG, OUTPUT = "pipe", "log", "output"
@@ -52,7 +53,12 @@ def main() -> int:
             wait_for_the_end(wakeup)
             with contextlib.suppress(OSError, subprocess.SubprocessError):
                 subprocess.run(
-                    binary, input=_QUIT, env=environment, timeout=patience(_QUIT_SECONDS), capture_output=True
+                    binary,
+                    executable=find_program(binary[0], environment),
+                    input=_QUIT,
+                    env=environment,
+                    timeout=patience(_QUIT_SECONDS),
+                    capture_output=True,
                 )
     except OSError:
         pass  # nobody listens any more: the same end
@@ -76,6 +82,7 @@ def start(binary: list[str], environment: dict[str, str], output: Path) -> bytes
         with open(output, "w+b") as said:
             done = subprocess.run(
                 [*binary, "-d"],
+                executable=find_program(binary[0], environment),
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=said,
@@ -87,7 +94,7 @@ def start(binary: list[str], environment: dict[str, str], output: Path) -> bytes
     except subprocess.TimeoutExpired:
         return b"it does not come up\n"
     except OSError as error:
-        return f"{binary[0]} cannot be executed: {error.strerror}\n".encode()
+        return f"{printable(binary[0])} cannot be run: {error_text(error)}\n".encode()
     if done.returncode:
         return b" ".join(words) + b"\n" if words else f"exit status {done.returncode}\n".encode()
     return b""

@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import shutil
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -23,11 +22,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from mpstui.core.late import dataclass, pattern
 from mpstui.core.model import Device
-from mpstui.core.text import path_text, printable
+from mpstui.core.text import printable
 from mpstui.core.xid import Xid, parse_line, same_bus
 from mpstui.observe.sources import NvmlSample, XidSource
-from mpstui.system.own import own_path
-from mpstui.system.trusted import NotTrustedError, judge_directory
+from mpstui.system.own import ProgramError, find_program
 
 if TYPE_CHECKING:
     import subprocess
@@ -754,25 +752,20 @@ class DcgmMeters(NamedTuple):
 
 
 def find_dcgmi(path: str | None = None) -> Path | None:
-    """``dcgmi`` of PATH, where nobody but root can have put it there or changed it; None otherwise."""
-    found = shutil.which("dcgmi", path=own_path() if path is None else path)
-    if found is None:
-        return None
-    real = Path(os.path.realpath(found))
+    """``dcgmi`` of PATH, which root looks for as for whatever it runs; None where there is none to run."""
     try:
-        judge_directory(real.parent, {0})
-        state = os.lstat(real)
-    except (NotTrustedError, OSError):
+        return Path(find_program("dcgmi", os.environ if path is None else {"PATH": path}))
+    except ProgramError:
         return None
-    return real if state.st_uid == 0 and not state.st_mode & 0o022 else None
 
 
 def dcgm_trouble(path: str | None = None) -> str:
     """Why ``dcgmi`` is not run, as a clause; empty where it is."""
-    if find_dcgmi(path) is not None:
-        return ""
-    found = shutil.which("dcgmi", path=own_path() if path is None else path)
-    return "there is no dcgmi on PATH" if found is None else f"others than root may change {path_text(Path(found))}"
+    try:
+        find_program("dcgmi", os.environ if path is None else {"PATH": path})
+    except ProgramError as error:
+        return f"dcgmi cannot be run: {error.why}"
+    return ""
 
 
 def dcgm_devices(text: str) -> dict[str, str]:

@@ -223,9 +223,16 @@ def _led_elsewhere(path: Path, steered: Collection[int], owner: int) -> NotTrust
     )
 
 
-def walk(path: Path, held: ExitStack, owners: Collection[int] | None, make: bool) -> tuple[list[int], frozenset[int]]:
+def walk(
+    path: Path,
+    held: ExitStack,
+    owners: Collection[int] | None,
+    make: bool,
+    passed: list[tuple[Path, int]] | None = None,
+) -> tuple[list[int], frozenset[int]]:
     """The directories down to the one that holds ``path``, open until ``held`` ends, and who decides where the way
     leads: the owners that are not root, of all of it; without ``owners``, when it is walked as it is, of its links.
+    ``passed`` is given each directory and link that the way goes through, also those that a link leads out of again.
 
     What a process has for its root, its folder or a file open its user decides, whoever owns the link in /proc."""
     raw = os.fsencode(path)
@@ -237,6 +244,8 @@ def walk(path: Path, held: ExitStack, owners: Collection[int] | None, make: bool
     top = os.open(base, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     held.callback(os.close, top)
     way, names, links, steered = [top], [base], 0, set[int]()
+    seen = [] if passed is None else passed
+    seen.append((Path(os.fsdecode(base)), top))
     if owners is not None:
         judge_entry(Path(os.fsdecode(base)), top, os.fstat(top), owners)
         if inside:  # who runs the process says what is mounted there
@@ -251,14 +260,12 @@ def walk(path: Path, held: ExitStack, owners: Collection[int] | None, make: bool
         place = Path(os.fsdecode(b"/".join((*names, name)).replace(b"//", b"/")))
         fd = _entry(name, way[-1], make)
         held.callback(os.close, fd)
+        seen.append((place, fd))
         found = os.fstat(fd)
         link = stat.S_ISLNK(found.st_mode)
         if not link and not stat.S_ISDIR(found.st_mode):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path_text(place))
-        if owners is not None:
-            judge_entry(place, fd, found, owners)
-        if link or owners is not None:
-            steered |= makers_of(place, found, owners)
+        steered |= _judged(place, fd, found, owners)
         if not link:
             way.append(fd)
             names.append(name)
@@ -271,6 +278,13 @@ def walk(path: Path, held: ExitStack, owners: Collection[int] | None, make: bool
             way, names = way[:1], names[:1]
         rest = [part for part in target.split(b"/") if part not in {b"", b"."}] + rest
     return way, frozenset(steered)
+
+
+def _judged(place: Path, fd: int, found: os.stat_result, owners: Collection[int] | None) -> set[int]:
+    """Who has a say in where the way leads from there; without ``owners`` by links alone."""
+    if owners is not None:
+        judge_entry(place, fd, found, owners)
+    return makers_of(place, found, owners) if owners is not None or stat.S_ISLNK(found.st_mode) else set()
 
 
 def _judge_process(root: bytes, owners: Collection[int]) -> set[int]:

@@ -4,7 +4,6 @@ and comes back."""
 from __future__ import annotations
 
 import shlex
-import shutil
 import signal
 import time
 from collections import Counter
@@ -36,7 +35,7 @@ from mpstui.fleet import (
     severity_mark,
     told_problems,
 )
-from mpstui.system.own import own_path
+from mpstui.system.own import ProgramError, find_program
 from mpstui.ui.bars import KeyHint, unless
 from mpstui.ui.box import Para, wrapped
 from mpstui.ui.fleet_filter import NODE_TERMS, NodeFilter
@@ -526,9 +525,10 @@ class FleetApp(ScreenProgram):
 
 def in_terminal(filled: Filled) -> tuple[Ended, int | None]:
     """As :func:`run_in_terminal`, for the name of a program."""
-    program = shutil.which(filled.program, path=own_path())
-    if program is None:
-        return Ended(None, f"there is no program {printable(filled.program, 60)} in PATH"), None
+    try:
+        program = find_program(filled.program)
+    except ProgramError as error:
+        return Ended(None, f"{printable(filled.program, 60)} cannot be run: {error.why}"), None
     return run_in_terminal(filled._replace(program=program))
 
 

@@ -3,12 +3,12 @@ there."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import struct
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,12 +16,15 @@ import pytest
 from sim.recorded import eventually
 
 from mpstui.commands import Filled, run, run_in_terminal
+from mpstui.control.channel import exchange
 from mpstui.daemons import start
 from mpstui.daemons.directories import DaemonError
 from mpstui.daemons.modes import set_compute_mode
 from mpstui.doctor import checkup
+from mpstui.fleet import FleetNode, over_ssh
+from mpstui.observe.devices import dcgm_trouble
 from mpstui.system import own
-from mpstui.system.own import own_path, why_not_found
+from mpstui.system.own import ProgramError, find_program, own_path
 from mpstui.ui.fleet import in_terminal
 
 from .conftest import Stranger
@@ -104,9 +107,16 @@ def test_places_of_roots_stay_in_their_order(trap: Path, roots: Stranger) -> Non
 @pytest.mark.parametrize(
     ("path", "why"),
     [
-        (".", "PATH leads to {name}, which is not used: that depends on where you are"),
-        ("{trap}/bin", "PATH leads to {trap}/bin/{name}, which is not used: another user can change what is there"),
-        ("/nowhere", "it is not on PATH"),
+        (
+            ".",
+            "PATH leads to {name}, which is not used: {stand}",
+        ),
+        ("{trap}/bin", "PATH leads to {trap}/bin/{name}, which is not used: {trap} belongs to UID 64101: {again}"),
+        (
+            "{trap}/all",
+            "PATH leads to {trap}/all/{name}, which is not used: {trap} belongs to UID 64101: {again}",
+        ),
+        ("/nowhere:/usr/lib:/usr/lib", "it is not on PATH"),
     ],
 )
 def test_whoever_has_put_it_there_is_told_why_it_is_not_found(
@@ -116,11 +126,21 @@ def test_whoever_has_put_it_there_is_told_why_it_is_not_found(
     name = "nvidia-cuda-mps-control"
     monkeypatch.chdir(trap)
     monkeypatch.setenv("PATH", path.format(trap=trap))
-    assert why_not_found(name) == why.format(name=name, trap=trap)
-    trouble = checkup._binary((name,)).trouble
-    assert trouble == f"{name} cannot be run: {why_not_found(name)}"
-    with pytest.raises(DaemonError, match=f"{name} cannot be run: "):
+    with pytest.raises(ProgramError) as error:
+        find_program(name)
+    told = f"{name} cannot be run: {why.format(name=name, trap=trap, again=own._AGAIN, stand=own._STANDS)}"
+    assert f"{name} cannot be run: {error.value.why}" == told
+    assert checkup._binary((name,)).trouble == told
+    with pytest.raises(DaemonError) as refused:
         start._program(name)
+    assert str(refused.value) == told
+    assert asyncio.run(exchange((name,), b"", dict(os.environ), 60, "ps")).message == f"{told}."
+    assert in_terminal(Filled(name, (name,), "", ()))[0].words == told
+    assert dcgm_trouble() == told.replace(name, "dcgmi")
+    assert set_compute_mode("GPU-0", "DEFAULT") == told.replace(name, "nvidia-smi")
+    told_of = list[FleetNode]()
+    asyncio.run(over_ssh(["node7"], told_of.append, ssh=(name,)))
+    assert [each.detail for each in told_of] == [told]
 
 
 def test_nor_those_of_a_users_group_or_a_list(stranger: Stranger, roots: Stranger) -> None:
@@ -153,23 +173,24 @@ def test_whoever_is_not_root_has_the_places_that_he_named(trap: Path, bystander:
 def test_a_place_that_does_not_answer_is_waited_for_once(monkeypatch: pytest.MonkeyPatch, roots: Stranger) -> None:
     """A mount whose server is away hung every command, and the screen, for good: PATH had it behind the program."""
     comes, asked = threading.Event(), list[str]()
-    real = own._is_others
+    real = own._why_others
 
-    def looked(place: str) -> bool:
+    def looked(place: str) -> str:
         asked.append(place)
-        return not comes.wait(300) if place == "/away" else real(place)
+        return "" if place == "/away" and comes.wait(300) else real(place)
 
-    monkeypatch.setattr(own, "_is_others", looked)
+    monkeypatch.setattr(own, "_why_others", looked)
     monkeypatch.setattr(own, "_ANSWERS", 0.05)
-    monkeypatch.setattr(own, "_looks", looks := {})
+    monkeypatch.setattr(own, "_looks", {})
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     path = f"{roots.home}:/away"
     eventually(lambda: own_path({"PATH": path}) == f"{roots.home}")
     assert own_path({"PATH": path}) == f"{roots.home}"
     assert asked.count("/away") == 1
+    with pytest.raises(ProgramError, match="it is not on PATH, but /away does not answer"):
+        find_program("no-such-program", {"PATH": path})
     comes.set()
-    looks["/away"].wait(time.monotonic() + 300)
-    assert own_path({"PATH": path}) == path
+    eventually(lambda: own_path({"PATH": path}) == path)
 
 
 def test_a_sticky_groups_directory_on_the_way_is_no_place_of_others(roots: Stranger) -> None:

@@ -34,6 +34,22 @@ def test_none_where_another_user_may_exchange_it(
         temporary_place()
 
 
+def test_why_there_is_none_is_told(roots: Stranger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pod's emptyDir is 0777 and not sticky: root was told that there is no place, and not why."""
+    (place := roots.home / "emptydir").mkdir()
+    place.chmod(0o777)
+    monkeypatch.setenv("TMPDIR", os.fspath(place))
+    real = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: path == os.fspath(place) and real(path, mode))
+    with pytest.raises(FileNotFoundError) as error:
+        temporary_place()
+    assert error.value.strerror == (
+        "there is no place for temporary files that can be written and that nobody else can change"
+        f" ({place} can be changed by everybody (mode 0777); /tmp is not there, or cannot be written;"
+        " /var/tmp is not there, or cannot be written): set TMPDIR to a directory that only you can write to"
+    )
+
+
 def test_roots_own_and_sticky_ones_are_taken(roots: Stranger, crowd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (roots.home / "led").symlink_to(crowd)
     for place in (roots.home, crowd, roots.home / "led"):

@@ -151,7 +151,11 @@ def test_a_directory_with_too_long_a_name_says_so(tmp_path: Path, mpstui: Mpstui
 
 @pytest.mark.parametrize(
     ("lines", "words"),
-    [(None, "cannot be executed"), ("echo hello", "cannot be read"), ("exit 7", "exited with status 7")],
+    [
+        (None, "cannot be run: it is not there, or is no program"),
+        ("echo hello", "cannot be read"),
+        ("exit 7", "exited with status 7"),
+    ],
 )
 def test_a_daemon_that_cannot_be_asked_is_not_ok(tmp_path: Path, mpstui: Mpstui, lines: str | None, words: str) -> None:
     pipe_dir = Path(tempfile.mkdtemp(prefix="mps"))

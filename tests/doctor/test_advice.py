@@ -112,7 +112,7 @@ def test_the_servers_binary_is_looked_for_beside_the_control_binary(
     control = tmp_path / "nvidia-cuda-mps-control"
     control.write_text("#!/bin/sh\nexit 0\n")
     control.chmod(control.stat().st_mode | stat.S_IXUSR)
-    monkeypatch.setattr("mpstui.doctor.checkup.shutil.which", lambda name, path=None: name if "/" in name else None)
+    monkeypatch.setenv("PATH", "/nowhere")
     found = gather(Snapshot(0.0), (), (str(control),))
     assert found.server_binary == ""
     assert verdicts(setup.server_binary, found) == ["warning"]

@@ -272,7 +272,7 @@ async def test_a_host_is_asked_at_once_when_something_happens_there(
 def test_without_ssh_that_is_said() -> None:
     found: list[FleetNode] = []
     asyncio.run(over_ssh(["n1"], found.append, ssh=("/nonexistent/ssh",)))
-    assert "cannot be started" in found[0].detail
+    assert "cannot be run" in found[0].detail
 
 
 def test_a_status_of_a_real_node(tmp_path: Path) -> None:

@@ -72,7 +72,10 @@ async def test_a_private_daemon_comes_and_goes(node: SimNode) -> None:
 
 @pytest.mark.parametrize(
     ("binary", "words"),
-    [(("/nonexistent/control",), "cannot be executed"), (("sh", "-c", "echo no licence >&2; exit 4"), "no licence")],
+    [
+        (("/nonexistent/control",), "cannot be run: it is not there"),
+        (("sh", "-c", "echo no licence >&2; exit 4"), "no licence"),
+    ],
 )
 async def test_a_private_daemon_that_does_not_start_says_why(binary: tuple[str, ...], words: str) -> None:
     with pytest.raises(PrivateDaemonError, match=words):

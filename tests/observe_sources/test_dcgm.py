@@ -13,6 +13,7 @@ from terminal import until
 from mpstui.load.utilisation import reading
 from mpstui.observe import devices
 from mpstui.observe.devices import Dcgm, DcgmMeters, RealNvml, dcgm_devices, dcgm_meters, dcgm_trouble, find_dcgmi
+from mpstui.system import own
 
 from .fake_nvml import UUID, FakeNvml
 
@@ -130,21 +131,25 @@ def test_one_that_hangs_floods_or_fails_is_ended_and_nothing_is_shown(
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: files of other users")
 def test_only_what_root_alone_can_have_put_there_is_run(tmp_path: Path) -> None:
     assert find_dcgmi(os.fspath(tmp_path)) is None
-    assert dcgm_trouble(os.fspath(tmp_path)) == "there is no dcgmi on PATH"
+    assert dcgm_trouble(os.fspath(tmp_path)) == "dcgmi cannot be run: it is not on PATH"
     folder = Path("/usr/local/lib/mpstui-test-dcgm")
     folder.mkdir(mode=0o755)
     path = fake(folder, "exit 0")
     try:
         assert find_dcgmi(os.fspath(folder)) == path
         assert dcgm_trouble(os.fspath(folder)) == ""
-        path.chmod(0o775)
+        path.chmod(0o777)
+        own._looks.clear()
         assert find_dcgmi(os.fspath(folder)) is None
-        assert dcgm_trouble(os.fspath(folder)) == f"others than root may change {path}"
+        why = f"{path} can be changed by everybody (mode 0777): chmod go-w {path}"
+        assert dcgm_trouble(os.fspath(folder)) == f"dcgmi cannot be run: PATH leads to {path}, which is not used: {why}"
         path.chmod(0o755)
         os.chown(path, 64_101, 64_101)
+        own._looks.clear()
         assert find_dcgmi(os.fspath(folder)) is None
         os.chown(path, 0, 0)
         folder.chmod(0o777)
+        own._looks.clear()
         assert find_dcgmi(os.fspath(folder)) is None
     finally:
         path.unlink()
