@@ -12,7 +12,7 @@ from mpstui.cli.report import ReportError, check_report
 from mpstui.config import put_file
 
 from .conftest import Stranger
-from .programs import mpstui
+from .programs import ROOT, mpstui
 
 WRITES: dict[str, Callable[[Path], Sequence[str | Path]]] = {
     "metrics": lambda path: ("exporter", "--textfile", path, "--once"),
@@ -52,6 +52,28 @@ def test_links_of_roots_own_are_followed(roots: Stranger, precious: Path, what: 
     changed = {"metrics": precious, "a bundle": precious.with_name("bundle")}[what]
     assert changed.exists()
     assert changed.read_bytes() != b"as it was"
+
+
+def test_whoever_is_not_root_follows_roots_links_and_his_own_and_nobody_elses(
+    stranger: Stranger, bystander: Stranger, crowd: Path
+) -> None:
+    """As where root has led /home to another disk."""
+    source = """if True:
+        import sys
+        from pathlib import Path
+        sys.path.insert(0, sys.argv[1])
+        from mpstui.config import put_file
+        put_file(Path(sys.argv[2]), "new")
+        """
+    (crowd / "home").symlink_to(stranger.home)
+    stranger.run("ln", "-s", stranger.home, crowd / "own")
+    bystander.run("ln", "-s", stranger.home, crowd / "other")
+    for name in ("home", "own", "other"):
+        done = stranger.run(stranger.interpreter, "-c", source, ROOT, crowd / name / name, check=False)
+        if "ModuleNotFound" in done.stderr:
+            pytest.skip("the checkout is not open to others")
+        assert (stranger.home / name).exists() == (done.returncode == 0) == (name != "other"), done.stderr
+    assert f"UID {bystander.uid} has made a link on the way there" in done.stderr
 
 
 def test_no_page_either_which_is_told_before_the_first_run(stranger: Stranger, precious: Path) -> None:
