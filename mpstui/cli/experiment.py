@@ -23,6 +23,7 @@ from mpstui.cli.load import (
     find_device,
     print_rows,
     print_uses,
+    tell_whose,
 )
 from mpstui.cli.loadoptions import numbers, words
 from mpstui.cli.output import complain, output
@@ -217,6 +218,8 @@ async def carried_out(
     refused_anyway = node.runner.unavailable(RunExperiment(), Snapshot(0.0), Path()) is not None
     if asked.shared is not None and asked.name != "stop" and not yes and not refused_anyway:
         shown = await ask_beside(asked.most_at_once(), node, asked.shared, "leave out --shared")
+    elif asked.shared is not None and not refused_anyway:
+        await tell_whose(asked.most_at_once(), asked.shared)
     result = await node.do(RunExperiment().request(asked), progress, snapshot=shown)
     if isinstance(result.outcome, ExperimentResult | Measured):
         return result.outcome

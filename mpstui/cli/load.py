@@ -49,7 +49,7 @@ from mpstui.load.requests import WINDOW
 from mpstui.load.spread import Spread
 from mpstui.load.types import COMMAND, INFO, KERNELS, REQUESTED, LoadSpec, WorkerError, WorkerReport, WorkerState
 from mpstui.load.utilisation import METERS, Meter, Use
-from mpstui.operations.load import OperatedLoad, StartLoad, beside, doubts, harm
+from mpstui.operations.load import OperatedLoad, StartLoad, beside, doubts, doubts_there, harm
 from mpstui.operations.types import ExitStatus
 
 DEFAULT_SECONDS = 10.0
@@ -73,6 +73,8 @@ async def run(options: argparse.Namespace, node: api.AsyncNode) -> int:
             asked = None
             if spec.mps and not (options.private or options.yes or options.endanger_others):
                 asked = await ask_beside(spec, node, Path(pipe_dir or ""))
+            elif spec.mps and not options.private:
+                await tell_whose(spec, Path(pipe_dir or ""))
             meter = node.meter(device.uuid if device else None)
             return await _run(options, spec, node.supervisor(pipe_dir, asked), meter)
     except BrokenPipeError:
@@ -224,6 +226,13 @@ async def ask_beside(
         f"add --yes, answer at a terminal, or {otherwise}",
         ExitStatus.REFUSED_BY_SAFETY_RULE,
     )
+
+
+async def tell_whose(spec: LoadSpec, pipe_dir: Path) -> None:
+    """Where nobody is asked: that the daemon is another user's, or may be by the time that a program connects."""
+    program = spec.kernel == COMMAND
+    for line in await asyncio.to_thread(lambda: doubts_there(pipe_dir, os.geteuid(), program=program)):
+        print(f"mpstui: {line}", file=sys.stderr)
 
 
 async def _answer() -> str:

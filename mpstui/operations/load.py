@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from mpstui.core.late import dataclass
 from mpstui.core.model import CONTEXT_LIMIT, Client, Daemon, Device, ProcessKey, Snapshot
 from mpstui.core.text import UNKNOWN, owner, path_text, plural, printable
+from mpstui.core.trust import Speaker
 from mpstui.load.footprint import Takes, whose
 from mpstui.operations.operation import Executes, Operation, Work
 from mpstui.operations.types import ExitStatus, Preview, Request, Result, Unable, Verb
@@ -90,15 +91,24 @@ def beside(
 def doubts(daemon: Daemon, euid: int, *, program: bool = False) -> tuple[str, ...]:
     """Why a load, of kernels or of a ``program``, wants a yes on this daemon, whoever works there: whose it is, or may
     be by the time that it connects."""
-    if daemon.simulated:
-        return ()
-    speaker, found = daemon.speaker, list[str]()
+    return () if daemon.simulated else _doubts(daemon.speaker, daemon.pipe_dir, euid, program)
+
+
+def doubts_there(pipe_dir: Path, euid: int, *, program: bool = False) -> tuple[str, ...]:
+    """As :func:`doubts`, by the owners of what is in the directory now: the daemon is not asked. May block."""
+    from mpstui.observe.discovery import find_speaker
+
+    return _doubts(find_speaker(pipe_dir), pipe_dir, euid, program)
+
+
+def _doubts(speaker: Speaker, pipe_dir: Path, euid: int, program: bool) -> tuple[str, ...]:
+    found = list[str]()
     if speaker.uid not in {0, euid}:
         of = speaker.why if speaker.uid is not None else "a daemon whose user is not known"
         found.append(f"This is {of}: its user can read and change all that the load has on the GPU.")
     if program and speaker.stamp:
         found.append(
-            f"Other users can change {path_text(daemon.pipe_dir)}, so they can make the program connect to a daemon of"
+            f"Other users can change {path_text(pipe_dir)}, so they can make the program connect to a daemon of"
             " their own. chmod 755 prevents this."
         )
     return tuple(found)

@@ -127,6 +127,24 @@ def test_a_program_of_a_share_is_no_client_of_somebody_elses_by_an_older_profile
     assert len(became) == 1, "his own"
 
 
+@pytest.mark.parametrize("command", ["a program", "load", "an experiment"])
+def test_whose_daemon_it_is_that_was_named_is_told_where_nobody_is_asked(
+    stranger: Stranger, main: Main, command: str, tmp_path: Path
+) -> None:
+    """With --yes root's load ran on a stranger's daemon without a word about whose it is."""
+    pipe_dir = stranger.home / "p"
+    lying_daemon(stranger, pipe_dir, clients=[])
+    words = dict.fromkeys((*COMMANDS[command], "--yes"))
+    _, said = main("--pipe-dir", os.fspath(pipe_dir), *words)
+    whose = f"This is a daemon of UID {stranger.uid}: its user can read and change all that the load has on the GPU."
+    assert said.count(whose) == 1, said
+
+
+def test_nothing_is_told_of_roots(roots: Stranger, main: Main) -> None:
+    lying_daemon(roots, roots.home / "p", clients=[])
+    assert "its user can read" not in main("--pipe-dir", os.fspath(roots.home / "p"), *COMMANDS["a program"])[1]
+
+
 @pytest.mark.parametrize("command", ["a priority", "a server's percentage", "stop", "a program"])
 def test_many_of_somebody_elses_do_not_stand_in_the_way_of_roots(
     stranger: Stranger, roots: Stranger, main: Main, command: str, tmp_path: Path
