@@ -22,7 +22,7 @@ KINDS: Final[tuple[Kind, ...]] = ("job", "pod", "container", "unit")
 _NAME_LIMIT: Final = 64
 _DEPTH_LIMIT: Final = 64
 """Directories of one path that are looked at."""
-_CLAIMS: Final = "claims "
+CLAIMS: Final = "claims "
 
 _HEX: Final = "[0-9a-f]{64}"
 _ID: Final = pattern(rf"(?:(?P<runtime>[a-z][a-z-]*)[-:])?(?P<id>{_HEX})(?:\.scope)?")
@@ -117,7 +117,7 @@ class Where:
             found = self.container
         else:
             found = self.unit
-        return _CLAIMS + found if found is not None and kind in self.claimed else found
+        return CLAIMS + found if found is not None and kind in self.claimed else found
 
     def text(self) -> str:
         """The most telling of them in a word, ``ml/train-0/trainer``, ``slurm:123.0``; empty where there is none."""
@@ -144,7 +144,7 @@ class Where:
         if text and text in {name.lower() for name in self.inner(kind)}:
             return True
         if kind == "job":
-            whole, job = (self.name("job") or "").removeprefix(_CLAIMS), self.job or ""
+            whole, job = (self.name("job") or "").removeprefix(CLAIMS), self.job or ""
             return bool(job) and (job.lower() == text or whole.lower() == text or _number(job).startswith(text))
         parts = {
             "pod": (self.pod_uid and self.name("pod"), self.pod_uid),

@@ -50,7 +50,7 @@ from mpstui.core.text import (
     owner,
     short_size,
 )
-from mpstui.core.where import KINDS, Kind
+from mpstui.core.where import CLAIMS, KINDS, Kind
 from mpstui.fields.common import (
     DEFAULT_PRIORITY,
     DEVICE_QUERY,
@@ -808,14 +808,19 @@ with those that are on the same ones: no byte is counted twice."""
 
 
 def groups_of(clients: Iterable[Client], by: str, view: View) -> list[Group]:
-    """Clients by ``GROUPS``, in the order in which they come; a group stands where its first one does."""
+    """Clients by ``GROUPS``, in the order in which they come; a group stands where its first one does. Those that their
+    daemon names and cannot have are in groups apart."""
     found: dict[str | None, list[Client]] = {}
     name, ordinals = GROUPS[by], view.daemon.ordinals if view.daemon is not None else EMPTY
     clients = tuple(clients)
     called = _called(clients) if by == "container" else EMPTY
+    lies = {of.key for _, of in view.daemon.lies()} if view.daemon is not None else EMPTY
     for client in clients:
         own = name(client, view)
-        found.setdefault(called.get(own or "", own), []).append(client)
+        own = called.get(own or "", own)
+        if client.key in lies and not (own or "").startswith(CLAIMS):
+            own = f"{CLAIMS}{own or UNKNOWN}"
+        found.setdefault(own, []).append(client)
     apart = [set(name.split(",")) for name in found if name is not None] if by == "gpu" else []
     return [
         Group(by, name, tuple(clients), ordinals, view.device, name is not None and _others(name, apart))
@@ -869,7 +874,7 @@ GROUP: Final[Thing[Group]] = Thing(
             "name", "name", TEXT, lambda g, v: g.name, null=True,
             about="Name of the group: the job, pod, unit, container or user; the PID of the server; or the indices of "
             "the GPUs, 0,1. null: clients that belong to none. “claims NAME”: the user or a container may have made up "
-            "this name; it is a separate group from NAME.",
+            "this name, or a user's daemon names a process that it cannot have; it is a separate group from NAME.",
             row=Text(10, "GROUP", lambda g, v: UNKNOWN if g.name is None else g.words),
         ),
         Field(

@@ -10,6 +10,7 @@ import pytest
 
 from mpstui.cli.parser import build_parser
 from mpstui.core.model import Client, Daemon, ProcessKey, Server
+from mpstui.core.trust import Speaker
 from mpstui.core.where import Where
 from mpstui.fields import CLIENT, GROUPS, View, grouped
 from mpstui.sim.node import SimNode
@@ -111,6 +112,23 @@ def test_a_claim_is_no_member_of_the_group_that_it_claims() -> None:
         ("slurm:7", [10]),
         (None, [12]),
     ]
+
+
+@pytest.mark.parametrize(
+    ("by", "names"),
+    [("user", ["claims root", "mallory"]), ("server", ["claims 1", "1"]), ("job", ["claims —", None])],
+)
+def test_who_cannot_be_a_client_of_a_users_daemon_is_in_no_group_with_those_who_are(
+    by: str, names: list[str | None]
+) -> None:
+    """A stranger's daemon named a process of root's, and its memory was in the sums."""
+    his = client(10, None, uid=2002, user="mallory", server_pid=1, gpu_memory={"GPU-0": 5})
+    roots = client(11, None, uid=0, user="root", server_pid=1, gpu_memory={"GPU-0": 9})
+    servers = (Server(ProcessKey(1), uid=2002, user="mallory", clients=(his, roots)),)
+    daemon = Daemon(Path("/p"), uid=2002, speaker=Speaker(2002, "a daemon of mallory"), servers=servers)
+    found = grouped(daemon, by, View())
+    assert {g.name: [c.pid for c in g.clients] for g in found} == dict(zip(names, ([11], [10]), strict=True))
+    assert [g.name for g in found if g.memory == {"GPU-0": 5}] == [names[1]]
 
 
 def test_limits_of_which_one_is_not_known_have_no_sum() -> None:
