@@ -554,6 +554,7 @@ OPENERS = {
     "observe/activity.py": "the kernel's counters, and the libraries whose functions are counted",
     "observe/ahead.py": "the pipes to the process that reads NVML",
     "observe/devices.py": "the log of the kernel",
+    "system/own.py": "programs of PATH, to see whose they are, and not to read them",
     "system/procfs.py": "/proc",
     "system/trusted.py": "what it is there for",
     "load/experiments.py": "whose turn it is, in a directory of the experiment's own",
