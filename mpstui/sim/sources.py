@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import lru_cache
 from operator import is_
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from mpstui.core.late import dataclass
 from mpstui.core.model import Device, ProcessKey
@@ -167,6 +167,18 @@ def _process(entry: Mapping[str, Any]) -> _Process:
     )
 
 
+class _Lists(NamedTuple):
+    """What NVML lists while nothing changes."""
+
+    state: _State
+    clients: Mapping[str, Mapping[int, int]]
+    processes: Mapping[str, Mapping[int, int]]
+    used: Mapping[str, int]
+    """Bytes of each device's memory, of all processes."""
+    loads: Mapping[str, tuple[float, float] | None]
+    """Of each device the parts of its SMs and of its memory's bandwidth that are in use; None: nobody is busy there."""
+
+
 class SimNvml:
     """The devices of a simulated node. Readings follow from the time and from who is busy: nothing writes them.
 
@@ -181,6 +193,10 @@ class SimNvml:
         self._alive: dict[int, int | None] = {}
         """The start ticks of clients that were there when they were looked up last."""
         self._turn = 0
+        self._clients: tuple[_State, list[_Process]] = (_NOTHING, [])
+        """Those of a state, without whoever was not there when looked up."""
+        self._lists: tuple[_Lists, list[_Process], list[_Process]] | None = None
+        """What NVML lists, and of which clients and workers."""
 
     def sample(self) -> NvmlSample:
         """A reading; ``error`` says so where the node is gone."""
@@ -190,14 +206,29 @@ class SimNvml:
                 raise FileNotFoundError
             self._gpus = self._gpus or read_marker(self._pipe_dir)
         except OSError:
-            self._gpus = ()
+            self._gpus, self._lists = (), None
             return NvmlSample(now, error=f"the simulated node in {path_text(self._pipe_dir)} is gone")
         except ValueError as error:
             why = f"the marker in {path_text(self._pipe_dir)} is not right: {error_text(error)}"
             return NvmlSample(now, error=why)
+        lists = self._listed()
+        return NvmlSample(
+            time=now,
+            driver_version=self._gpus[0].driver,
+            devices=tuple(_device(gpu, lists, now) for gpu in self._gpus),
+            mps_clients=lists.clients,
+            processes=lists.processes,
+        )
+
+    def _listed(self) -> _Lists:
+        """What the devices' lists come to; the same object until something has changed."""
         state = self._state.read()
-        clients = self._members(state)
+        clients = self._living(state)
         outside = [found for directory in self._state.dirs for found in _outside(directory, self._gpus)]
+        known = self._lists
+        if known is not None and known[0].state is state and known[1] is clients and known[2] == outside:
+            return known[0]
+        members = self._members(clients)
         servers = dict.fromkeys(state.servers, SERVER_MEMORY)
         processes = {
             uuid: {
@@ -205,16 +236,17 @@ class SimNvml:
                 **{pid: size for pid, size in mine.items() if size},
                 **{process.pid: process.memory[uuid] for process in outside if uuid in process.memory},
             }
-            for uuid, mine in clients.items()
+            for uuid, mine in members.items()
         }
-        running = [*state.clients.values(), *outside]
-        return NvmlSample(
-            time=now,
-            driver_version=self._gpus[0].driver,
-            devices=tuple(_device(gpu, running, sum(processes[gpu.uuid].values()), now) for gpu in self._gpus),
-            mps_clients=clients,
-            processes=processes,
-        )
+        busy = [process for process in (*state.clients.values(), *outside) if process.busy]
+        loads = {
+            gpu.uuid: _loads([process for process in busy if gpu.uuid in process.memory], gpu.sm_count)
+            for gpu in self._gpus
+        }
+        used = {uuid: sum(sizes.values()) for uuid, sizes in processes.items()}
+        lists = _Lists(state, members, processes, used, loads)
+        self._lists = lists, clients, outside
+        return lists
 
     def set_compute_mode(self, uuid: str, mode: str) -> str | None:
         """As nvidia-smi does on a real node; nothing here keeps to it."""
@@ -245,29 +277,32 @@ class SimNvml:
             self._gpus = self._gpus or read_marker(self._pipe_dir)
         except (OSError, ValueError):
             return {}
-        return {uuid: dict(members) for uuid, members in self._members(self._state.read()).items()}
+        return {uuid: dict(members) for uuid, members in self._members(self._living(self._state.read())).items()}
 
     def close(self) -> None:
         """Nothing is held open."""
 
-    def _members(self, state: _State) -> dict[str, dict[int, int]]:
+    def _members(self, clients: Sequence[_Process]) -> dict[str, dict[int, int]]:
         """Each client under each device, with 0 where it has no context (fact 34). A daemon in another PID namespace
         counts its processes by other numbers: they are not here."""
-        clients = self._living([client for client in state.clients.values() if client.memory])
         return {gpu.uuid: {c.pid: c.memory.get(gpu.uuid, 0) for c in clients} for gpu in self._gpus}
 
-    def _living(self, clients: list[_Process]) -> list[_Process]:
-        """Those whose processes are there. The daemon tells of the end of a client as soon as it sees it, so of many
-        those that were there are looked up by turns."""
-        begin, alive = self._turn, dict[int, int | None]()
+    def _living(self, state: _State) -> list[_Process]:
+        """The clients whose processes are there; the same list until something has changed. The daemon tells of the end
+        of a client as soon as it sees it, so of many those that were there are looked up by turns."""
+        known, clients = self._clients
+        begin, same = self._turn, state is known
+        if not same:
+            clients = [client for client in state.clients.values() if client.memory]
         self._turn = (begin + _LOOKS) % max(1, len(clients))
-        for number, client in enumerate(clients):
-            seen = self._alive.get(client.pid, -1) == client.start_ticks
-            due = (number - begin) % len(clients) < _LOOKS
-            if (seen and not due) or client.start_ticks == start_ticks(client.pid):
-                alive[client.pid] = client.start_ticks
-        self._alive = alive
-        return [client for client in clients if client.pid in alive]
+        due = [clients[(begin + number) % len(clients)] for number in range(min(_LOOKS, len(clients)))]
+        if not same:
+            due += [client for client in clients if self._alive.get(client.pid, -1) != client.start_ticks]
+        gone = {client.pid for client in due if client.start_ticks != start_ticks(client.pid)}
+        if gone or not same:
+            clients = [client for client in clients if client.pid not in gone]
+            self._clients, self._alive = (state, clients), {client.pid: client.start_ticks for client in clients}
+        return clients
 
 
 class SimXids:
@@ -385,11 +420,11 @@ def _outside(pipe_dir: Path, gpus: Sequence[Gpu]) -> list[_Process]:
     return found
 
 
-def _device(gpu: Gpu, running: Sequence[_Process], used: int, now: float) -> Device:
-    busy = [process for process in running if process.busy and gpu.uuid in process.memory]
-    load, dram_load = _loads(busy, gpu.sm_count)
+def _device(gpu: Gpu, lists: _Lists, now: float) -> Device:
+    used, busy = lists.used[gpu.uuid], lists.loads[gpu.uuid]
+    load, dram_load = busy or (0.0, 0.0)
     wave = _wave(now, gpu.index)
-    sm = _clamp(100 * load * (0.93 + 0.07 * wave), 99.0) if busy else 0.0
+    sm = _clamp(100 * load * (0.93 + 0.07 * wave), 99.0)
     occupancy = _clamp(sm * (0.46 + 0.05 * _wave(now, gpu.index + 7)))
     dram = _clamp(100 * dram_load * (0.95 + 0.05 * _wave(now, gpu.index + 13)))
     warm = sm / 100
@@ -409,22 +444,23 @@ def _device(gpu: Gpu, running: Sequence[_Process], used: int, now: float) -> Dev
         sm_occupancy=round(occupancy, 1),
         dram_utilization=round(dram, 1),
         # The part of the time in which some kernel runs: one that launches again and again is enough for all of it.
-        gpu_utilization=100.0 if busy else 0.0,
-        memory_utilization=round(min(100.0, 1.6 * dram)) if busy else 0.0,
+        gpu_utilization=100.0 if busy is not None else 0.0,
+        memory_utilization=round(min(100.0, 1.6 * dram)),
         power_watts=round(_IDLE_WATTS + warm * (_FULL_WATTS - _IDLE_WATTS) + wave, 1),
         power_limit_watts=_LIMIT_WATTS,
         temperature=round(_IDLE_CELSIUS + 34 * warm + 2 * _wave(now / 8, gpu.index)),
     )
 
 
-def _loads(busy: Sequence[_Process], device_sms: int) -> tuple[float, float]:
-    """The parts of the SMs and of the memory's bandwidth that are in use. Whoever computes without MPS takes turns with
-    the others: what is in use then is what each uses in its turn, less what the change of turns costs."""
+def _loads(busy: Sequence[_Process], device_sms: int) -> tuple[float, float] | None:
+    """The parts of the SMs and of the memory's bandwidth that are in use; None where nobody is busy. Whoever computes
+    without MPS takes turns with the others: what is in use then is what each uses in its turn, less what the change of
+    turns costs."""
     clients = [process for process in busy if process.mps]
     turns = [*([clients] if clients else []), *([process] for process in busy if not process.mps)]
     each = [_at_once(turn, device_sms) for turn in turns]
     if len(each) < 2:
-        return each[0] if each else (0.0, 0.0)
+        return each[0] if each else None
     return sum(sms for sms, _ in each) / len(each), _IN_TURNS * sum(dram for _, dram in each) / len(each)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
@@ -17,7 +18,7 @@ from mpstui.core.model import ProcessKey
 from mpstui.sim import sources
 from mpstui.sim.marker import is_simulated
 from mpstui.sim.node import SimNode
-from mpstui.sim.simd.config import MARKER
+from mpstui.sim.simd.config import MARKER, STATE, read_json
 from mpstui.sim.simd.process import start_ticks
 from mpstui.sim.sources import SimNvml, SimProcesses
 from mpstui.system.procfs import ProcessFacts
@@ -69,6 +70,28 @@ def test_nvml_tells_of_clients_and_the_server(start: Callable[..., SimNode]) -> 
     assert (idle.sm_utilization, idle.gpu_utilization) == (0, 0)
     one.tell("idle")
     eventually(lambda: SimNvml(node.pipe_dir).sample().devices[0].sm_utilization == 0)
+
+
+def test_lists_are_the_same_until_somebody_comes_or_goes(start: Callable[..., SimNode]) -> None:
+    """Also where the daemon does not say so: a client whose process has ended is in no list of NVML's."""
+    node = start(gpus=1)
+    first = node.spawn("busy")
+    nvml = SimNvml(node.pipe_dir)
+    (uuid,) = nvml.sample().mps_clients
+    eventually(lambda: nvml.sample().mps_clients is nvml.sample().mps_clients)
+    second = node.spawn("busy")
+    eventually(lambda: set(nvml.sample().mps_clients[uuid]) == {first.pid, second.pid})
+    both = nvml.sample()
+    daemon = int(read_json(node.pipe_dir / STATE)["daemon"]["pid"])
+    os.kill(daemon, signal.SIGSTOP)
+    try:
+        os.kill(second.pid, signal.SIGKILL)
+        eventually(lambda: set(nvml.sample().mps_clients[uuid]) == {first.pid})
+        left = nvml.sample()
+        assert both.processes[uuid].keys() - left.processes[uuid].keys() == {second.pid}
+        assert (left.devices[0].memory_used or 0) < (both.devices[0].memory_used or 0)
+    finally:
+        os.kill(daemon, signal.SIGCONT)
 
 
 def test_readings_move_with_the_time_alone(start: Callable[..., SimNode]) -> None:
