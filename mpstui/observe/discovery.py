@@ -25,7 +25,7 @@ from mpstui.core.late import pattern
 from mpstui.core.model import DEVICES_VARIABLE, EMPTY, LIMIT_VARIABLES, ProcessKey
 from mpstui.core.text import owner, path_text, printable, unprintable
 from mpstui.core.trust import ANYBODY, Speaker, is_anothers, is_usurped, may_signal
-from mpstui.system.memory import INSIDE, read_each, real_path
+from mpstui.system.memory import INSIDE, read_each, read_start, real_path
 from mpstui.system.procfs import (
     HiddenProcessError,
     effective_uid,
@@ -231,7 +231,7 @@ def _candidates() -> Iterator[tuple[int, int | None]]:
         for entry in entries:
             if not entry.name.isdigit():
                 continue
-            comm = read_proc(os.path.join(entry.path, "comm"), 16) or b""
+            comm = read_start(os.path.join(entry.path, "comm"), 16)
             if comm.startswith(_COMM):
                 yield int(entry.name), None
             elif comm.startswith(_INTERPRETERS):
@@ -289,8 +289,9 @@ def _looked_at(pipe_dir: Path) -> tuple[Speaker, FileId | None]:
 
 def _speaker_of(pipe_dir: Path, folder: int) -> Speaker:
     """``find_speaker``, of the directory that is held."""
-    at = os.fstat(folder)
-    found = _speaker(pipe_dir, folder)._replace(steered=_is_steered(pipe_dir, folder), folder=_id(at), owner=at.st_uid)
+    at, found = os.fstat(folder), _speaker(pipe_dir, folder)
+    proved = found.uid is not None and {0, found.uid} == _mine()  # by the same way, for the same users
+    found = found._replace(steered=not proved and _is_steered(pipe_dir, folder), folder=_id(at), owner=at.st_uid)
     if found.uid is not None or found.stamp:
         return found
     sockets = []
@@ -1303,8 +1304,10 @@ def _daemon_of(pipe_dir: Path, daemons: Sequence[DaemonProcess]) -> DaemonProces
             claims.append(daemon)
     claims.sort(key=lambda daemon: daemon.key.pid != pid)
     ours = _mine()
+    if any(each.uid in ours for each in claims):
+        return claims[0]
     by_lock = bool(holder) and not ours & (process_uids(holder or 0) or ours)
-    if (by_lock or owner not in {None, *ours}) and not any(each.uid in ours for each in claims):
+    if by_lock or owner not in {None, *ours}:
         there = [each for each in daemons if each.uid in ours and each.pipe_id == here is not None]
         claims = [each for each in there if by_lock or holder in {None, each.key.pid}] or claims
     return claims[0] if claims else None

@@ -64,6 +64,20 @@ def read_file(path: str, limit: int) -> bytes | None:
     return b"".join(chunks)
 
 
+def read_start(path: str, most: int) -> bytes:
+    """What one read gives of a file of /proc, as of one that is a single line; empty where it cannot be read."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        return os.read(fd, most)
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)
+
+
 def read_memory(path: str, limit: int) -> bytes | None:
     """:func:`read_file` of one such as ``/proc/PID/cmdline``; None too where it keeps its reader waiting."""
     return read_each((path,), limit)[0]

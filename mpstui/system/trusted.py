@@ -404,14 +404,18 @@ def _group_name(gid: int) -> str:
 def judge_mounts(path: Path, way: Iterable[int], owners: Collection[int]) -> None:
     """Raises NotTrustedError on a file system in user space that somebody else runs: it may say what it likes of who
     owns its files."""
-    ids = {found[1] for fd in way if (found := _MOUNT_ID.search(read_proc(f"/proc/self/fdinfo/{fd}", 1 << 12) or b""))}
+    theirs: dict[bytes, int] = {}
     for line in (read_proc("/proc/self/mountinfo") or b"").splitlines():
         head, _, tail = line.partition(b" - ")
         kind, *_, options = tail.split(b" ")
-        if head.split(b" ", 1)[0] not in ids or not kind.startswith(b"fuse"):
-            continue
-        if (user := _FUSE_OWNER.search(options)) and int(user[1]) not in owners:
-            whose = user_name(int(user[1]))
+        if kind.startswith(b"fuse") and (user := _FUSE_OWNER.search(options)) and int(user[1]) not in owners:
+            theirs[head.split(b" ", 1)[0]] = int(user[1])
+    if not theirs:
+        return  # whatever the way is on; to ask that is a file of /proc for each of its directories
+    ids = {found[1] for fd in way if (found := _MOUNT_ID.search(read_proc(f"/proc/self/fdinfo/{fd}", 1 << 12) or b""))}
+    for number, uid in theirs.items():
+        if number in ids:
+            whose = user_name(uid)
             raise NotTrustedError(f"{path_text(path)} is on a file system that {whose} runs", "owner", whose)
 
 
