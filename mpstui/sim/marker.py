@@ -27,8 +27,8 @@ def is_simulated(pipe_dir: Path, *, check: bool = False) -> bool:
     """
     marker = Path(os.path.abspath(pipe_dir)) / MARKER
     try:
-        os.close(open_trusted(marker, os.O_RDONLY, owners()))
-        if untrusted_directory(marker.parent) is not None:
+        os.close(open_trusted(marker, os.O_RDONLY, owners()))  # by a way that is theirs, the directory itself among it
+        if _shared(marker.parent) is not None:
             return False
         if check:
             read_marker(marker.parent)
@@ -63,6 +63,11 @@ def untrusted_directory(pipe_dir: Path) -> str | None:
         judge_directory(pipe_dir, owners())
     except NotTrustedError as error:
         return str(error)
+    return _shared(pipe_dir)
+
+
+def _shared(pipe_dir: Path) -> str | None:
+    """Why a marker would not count in this directory, whose way is its owner's."""
     mode = os.stat(pipe_dir).st_mode
     if mode & stat.S_ISVTX and mode & (stat.S_IWGRP | stat.S_IWOTH):  # /tmp itself: others have files beside it
         return f"{path_text(pipe_dir)} is shared with others (mode {stat.S_IMODE(mode):04o})"

@@ -17,8 +17,11 @@ _libc = ctypes.CDLL(None)
 def stat_fields(pid: int | str) -> list[str]:
     """The fields of /proc/PID/stat from the third on, empty where there is no such process."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].decode("ascii").split()
+        fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.read(fd, 4096).rpartition(b")")[2].decode("ascii").split()
+        finally:
+            os.close(fd)
     except OSError:
         return []
 
