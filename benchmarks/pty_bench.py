@@ -157,10 +157,14 @@ def press_keys(terminal: Terminal, keys: Sequence[str], settings: Settings) -> t
 
 
 def _wait_painted(terminal: Terminal, program: Program, settings: Settings) -> Start:
-    data = terminal.wait_for(program.ready, settings.deadline)
-    painted = data if program.complete is None else terminal.wait_for(program.complete, settings.deadline)
-    assert terminal.first_byte is not None
-    return Start(terminal.first_byte - terminal.started, data, painted)
+    terminal.wait_for(program.ready, settings.deadline)
+    data = terminal.came
+    if program.complete is not None:
+        terminal.wait_for(program.complete, settings.deadline)
+    painted = terminal.came
+    if terminal.first_byte is None or data is None or painted is None:
+        raise RuntimeError(f"{program.name} has written nothing")
+    return Start(terminal.first_byte - terminal.started, data - terminal.started, painted - terminal.started)
 
 
 def family(pid: int) -> list[psutil.Process]:

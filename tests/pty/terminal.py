@@ -67,6 +67,8 @@ _UNFINISHED = re.compile("\x1b(?:\\[[0-9;:<=>?$ ]*|[\\]P_^X](?:[^\x07\x1b]|\x1b(
 _STRINGS = re.compile("\x1b[P_^X].*?\x1b\\\\", re.DOTALL)
 _FOREIGN = re.compile("\x1b\\[[<=>][0-9;:]*[ -/]*[@-~]|\x1b\\[\\?[0-9;]*u|\x1b\\[[0-9;:?]*[ $\"'][@-~]")
 _REPEAT = re.compile("([^\x00-\x1f])\x1b\\[([0-9]{1,4})b")
+_AT_ONCE = 1 << 18
+"""Bytes that are taken together at most: the kernel gives 4 KB a time."""
 _NARROW = "\u10ff"
 """No character up to it is a wide one."""
 _MODE = re.compile("\x1b\\[\\?([0-9;]+)([hl])")
@@ -144,6 +146,9 @@ class Terminal:
         """All the output, where ``record`` is set."""
         self.size = 0
         self.first_byte: float | None = None
+        self.came: float | None = None
+        """When the last output was there, on time.monotonic(); what it takes to draw it here, 10 ms for 4 KB, is not in
+        it."""
         self.ended = False
         """The other side of the terminal was closed by all who held it."""
         self.modes: dict[int, bool] = {}
@@ -210,17 +215,21 @@ class Terminal:
             return 0
         if not select.select([self._master], [], [], timeout)[0]:
             return 0
+        data, over = b"", False
         try:
-            data = os.read(self._master, 1 << 16)
+            while not over and len(data) < _AT_ONCE:
+                piece = os.read(self._master, 1 << 16)
+                over = not piece
+                if piece:
+                    data, self.came = data + piece, time.monotonic()
+                    self.first_byte = self.first_byte or self.came
         except BlockingIOError:
-            return 0
+            pass
         except OSError:
-            data = b""
+            over = True
         if not data:
-            self.ended = True
+            self.ended = over
             return 0
-        if self.first_byte is None:
-            self.first_byte = time.monotonic()
         self.size += len(data)
         if self._record:
             self.bytes += data
@@ -232,16 +241,16 @@ class Terminal:
     def drain(self, quiet: float, deadline: float) -> Burst | None:
         """Read one burst: output until ``quiet`` seconds bring none. None when ``deadline`` passes first."""
         end = time.monotonic() + deadline
-        first = last = 0.0
+        first = last = since = 0.0
         size = 0
         while True:
             now = time.monotonic()
-            wait = (last + quiet if size else end) - now
+            wait = (since + quiet if size else end) - now
             if wait <= 0:
                 return Burst(first, last, size) if size else None
             got = self.read(wait)
-            if got:
-                last = time.monotonic()
+            if got and self.came is not None:
+                since, last = time.monotonic(), self.came
                 first = first or last
                 size += got
             if self.ended:
