@@ -150,6 +150,8 @@ class DaemonTabs(LineWidget):
         self._current: Path | None = None
         self._load: Path | None = None
         self._past: Past | None = None
+        self._words: dict[Path, tuple[Daemon, Past | None, tuple[str, str]]] = {}
+        """Of which daemon it was said how it is, and what."""
 
     def show(
         self, daemons: Sequence[Daemon], current: Path | None, load: Path | None, past: Past | None = None
@@ -161,7 +163,7 @@ class DaemonTabs(LineWidget):
     def _tabs(self, width: int) -> list[tuple[Daemon, str]]:
         """The state in its words where there is room for those beside each whole name, otherwise in one word beside as
         much of the names as there is room for."""
-        states = [_health(daemon, self._past)[0] for daemon in self._daemons]
+        states = [self._said(daemon)[0] for daemon in self._daemons]
         whole = [f" {state} {self._label_of(d, width)} " for d, state in zip(self._daemons, states, strict=True)]
         if width_of(tuple((f" {text}", "") for text in whole)) + width_of(_SWITCH) <= width:
             return list(zip(self._daemons, whole, strict=True))
@@ -170,6 +172,13 @@ class DaemonTabs(LineWidget):
         room = free // max(1, len(briefs))
         return [(d, f" {brief} {self._label_of(d, room)} ") for d, brief in zip(self._daemons, briefs, strict=True)]
 
+    def _said(self, daemon: Daemon) -> tuple[str, str]:
+        """Word and style of its health; a daemon of which nothing new is known is the same object in each snapshot."""
+        known = self._words.get(daemon.pipe_dir)
+        if known is None or known[0] is not daemon or known[1] != self._past:
+            known = self._words[daemon.pipe_dir] = daemon, self._past, _health(daemon, self._past)
+        return known[2]
+
     def _label_of(self, daemon: Daemon, room: int) -> str:
         own = "◆ load " if daemon.pipe_dir == self._load else ""
         return own + _shorten(path_text(daemon.pipe_dir), max(8, room - len(own)))
@@ -177,7 +186,7 @@ class DaemonTabs(LineWidget):
     def lines(self, width: int, height: int) -> list[Line]:
         line: list[tuple[str, str]] = []
         for daemon, text in self._tabs(width):
-            style, front = _health(daemon, self._past)[1], daemon.pipe_dir == self._current
+            style, front = self._said(daemon)[1], daemon.pipe_dir == self._current
             line += [("▸" if front else " ", "accent"), (text, f"{style}+tab" if front else style)]
         return [(*line, *_SWITCH)]
 

@@ -41,7 +41,7 @@ from mpstui.ui.keys import (
     written,
 )
 from mpstui.ui.layout import Needs, PanelHeights, plan, reserve, room_of, spares
-from mpstui.ui.lines import Ground, LineWidget, fit
+from mpstui.ui.lines import Ground, LineWidget, fit, toast_racks
 from mpstui.ui.panel import NO_ROW, Panel
 from mpstui.ui.panels import ClientsPanel, DevicesPanel, EventsPanel, LimitsPanel, ServersPanel
 from mpstui.ui.panels.table import TablePanel
@@ -357,7 +357,7 @@ class Overview(WithPast, WithTrouble, Ground):
             tabs = problems = self.alert.display = self.past_bar.display = False
         self.tabs.display = tabs
         self.problems.display = bool(problems)
-        for rack in self.query_children("ToastRack"):  # what is told covers no key and no remedy
+        for rack in toast_racks(self):  # what is told covers no key and no remedy
             if rack.styles.margin.bottom != 1 + problems:
                 rack.styles.margin = (0, 0, 1 + problems, 0)
         above = 1 + tabs + alert + past

@@ -17,6 +17,7 @@ from textual.theme import Theme
 
 from mpstui.ui.diff import ScreenDiff
 from mpstui.ui.keys import shown_key
+from mpstui.ui.lines import toast_racks
 from mpstui.ui.private import Update, leaving
 from mpstui.ui.terminal import TerminalDriver, can_come_back
 from mpstui.ui.theme import variable_defaults
@@ -213,7 +214,7 @@ class ScreenProgram(TypedApp[int]):
         if waits and self._unpainted is screen:
             self.paint(screen)
         self._unpainted = screen if waits else None
-        before, self._toasts = self._toasts, sum(len(rack.children) for rack in screen.query_children("ToastRack"))
+        before, self._toasts = self._toasts, sum(len(rack.children) for rack in toast_racks(screen))
         if self._looks or before or self._toasts:
             self._looks = max(0, self._looks - 1)
             self.write_all(screen)
