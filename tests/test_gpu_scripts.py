@@ -39,6 +39,7 @@ def _lives(pid: int) -> bool:
         return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL, None])
 def test_what_a_script_started_ends_with_it_however_it_ends(end: signal.Signals | None) -> None:
     script = subprocess.Popen(
@@ -107,6 +108,7 @@ with nothing_left():
 """
 
 
+@pytest.mark.slow
 def test_a_script_hears_the_last_word_of_those_it_ends() -> None:
     """A signal that left the loop cancelled who was to say it: the script stood until it was cut off."""
     script = subprocess.Popen(

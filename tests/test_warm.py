@@ -13,6 +13,7 @@ import pytest
 import warm
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [("--version",), ("suspects", "--json", "--log-dir", "there"), ("set", "x"), ("plan", "--clients", "\udce9", "-é")],

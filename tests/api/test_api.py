@@ -466,6 +466,7 @@ def test_ctrl_c_in_the_moment_in_which_a_work_is_done_is_not_lost() -> None:
     signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.slow
 def test_what_the_screen_and_the_commands_read_is_there_for_a_program_too(simulated: SimNode) -> None:
     """The devices without a word to a daemon, the check-up, the profile that is in force, a client's environment, and
     what its logs tell of the past."""

@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import os
 import struct
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 import pytest
+import warm
 from sim.recorded import eventually
 
 from mpstui.commands import Filled, RefusedError
@@ -30,7 +29,7 @@ from mpstui.ui.fleet import in_terminal
 
 from .conftest import Stranger
 from .programs import ROOT
-from .test_here import RUN, ran
+from .test_here import ran
 from .test_path import COMMANDS, PROGRAMS
 
 CONTROL: Final = "nvidia-cuda-mps-control"
@@ -148,14 +147,8 @@ def test_nor_does_a_command(there: Bin, what: str, way: str, tmp_path: Path) -> 
         WAYS[way](there, name)
     places = {"PIPE": str(tmp_path / "mps"), "LOGS": str(tmp_path / "log")}
     command: Sequence[str] = [places.get(word, word) for word in COMMANDS[what]]
-    subprocess.run(
-        [sys.executable, "-c", RUN, ROOT, *command],
-        env={**os.environ, "PATH": f"{there.place}:{os.environ['PATH']}", "MPSTUI_AUDIT_LOG": str(tmp_path / "audit")},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=300,
-        check=False,
-    )
+    path = f"{there.place}:{os.environ['PATH']}"
+    warm.run(*command, env={**os.environ, "PATH": path, "MPSTUI_AUDIT_LOG": str(tmp_path / "audit")}, timeout=300)
     assert not ran(there.his.home).exists(), ran(there.his.home).read_text()
 
 

@@ -6,13 +6,12 @@ from __future__ import annotations
 import asyncio
 import os
 import struct
-import subprocess
-import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import warm
 from sim.recorded import eventually
 
 from mpstui.commands import Filled, run, run_in_terminal
@@ -29,7 +28,7 @@ from mpstui.ui.fleet import in_terminal
 
 from .conftest import Stranger
 from .programs import ROOT
-from .test_here import RUN, ran
+from .test_here import ran
 
 PROGRAMS = ("nvidia-cuda-mps-control", "nvidia-smi", "journalctl", "ssh", "dcgmi", "python3")
 COMMANDS: dict[str, Sequence[str]] = {
@@ -51,6 +50,14 @@ PLACES = {
 }
 
 
+_PUT = """
+import os, sys
+for file in sys.argv[2:]:
+    open(file, "w").write(f"#!/bin/sh\\necho {os.path.basename(file)} >> {sys.argv[1]}\\nexit 1\\n")
+    os.chmod(file, 0o755)
+"""
+
+
 @pytest.fixture
 def trap(stranger: Stranger) -> Path:
     """Programs of his in his directory, in one below, and in one that root has and everybody may write to."""
@@ -58,12 +65,8 @@ def trap(stranger: Stranger) -> Path:
     for_all.chmod(0o777)
     stranger.run("mkdir", "bin", "behind")
     stranger.run("ln", "-s", "behind", "link")
-    for folder in (".", "bin", "behind", "all"):
-        for name in PROGRAMS:
-            text = f"#!/bin/sh\necho {name} >> {ran(stranger.home)}\nexit 1\n"
-            file = stranger.home / folder / name
-            stranger.python("import sys; open(sys.argv[1], 'w').write(sys.argv[2])", file, text)
-            stranger.run("chmod", "755", file)
+    files = [stranger.home / folder / name for folder in (".", "bin", "behind", "all") for name in PROGRAMS]
+    stranger.python(_PUT, ran(stranger.home), *files)
     return stranger.home
 
 
@@ -76,14 +79,11 @@ def test_root_runs_no_program_that_a_stranger_can_have_put_in_path(
     program of whoever's directory it stood in."""
     places = {"PIPE": str(tmp_path / "mps"), "LOGS": str(tmp_path / "log")}
     path = PLACES[place].format(rest=os.environ["PATH"], home=trap)
-    subprocess.run(
-        [sys.executable, "-c", RUN, ROOT, *(places.get(word, word) for word in COMMANDS[what])],
+    warm.run(
+        *(places.get(word, word) for word in COMMANDS[what]),
         cwd=trap,
         env={**os.environ, "PATH": path, "MPSTUI_AUDIT_LOG": str(tmp_path / "audit")},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
         timeout=300,
-        check=False,
     )
     assert not ran(trap).exists(), ran(trap).read_text()
 

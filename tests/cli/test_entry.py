@@ -19,6 +19,7 @@ def test_who_imports_the_command_line_has_all_of_asyncio() -> None:
     assert told(f"import mpstui.cli, mpstui.__main__; {TELL}") == "True True"
 
 
+@pytest.mark.slow
 def test_the_program_has_an_asyncio_without_tls_and_can_still_import_it() -> None:
     run = "import sys, runpy; sys.argv = ['mpstui', '--version']\ntry: runpy.run_module('mpstui', run_name='__main__')"
     code = f"{run}\nexcept SystemExit as end: assert not end.code\nassert 'ssl' not in sys.modules\n{TELL}\nimport ssl"

@@ -57,6 +57,7 @@ def test_a_profile_restores_what_quit_lost(mpstui: Run, place: Path, started: Pa
     assert [p["shares"] for p in json.loads(mpstui("profile", "list", "--json")[1])["profiles"]] == [[], ["a", "b"]]
 
 
+@pytest.mark.slow
 def test_start_with_a_profile_sets_its_limits(mpstui: Run, place: Path) -> None:
     folder = place / "config" / "mpstui" / "profiles"
     folder.mkdir(parents=True)
@@ -168,6 +169,7 @@ def test_a_client_that_comes_while_the_question_stands_is_named_before_it_is_hit
             client.close()
 
 
+@pytest.mark.slow
 def test_stop_where_nothing_runs_cleans_what_is_stale(mpstui: Run, place: Path, started: Path) -> None:
     assert mpstui("daemon", "clean", "--pipe-dir", started)[0] == 3
     assert (started / "control").exists(), "of a daemon that runs nothing is removed"

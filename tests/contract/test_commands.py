@@ -288,6 +288,7 @@ async def test_another_user_may_ask_and_set_as_far_as_the_driver_lets_him(node: 
     assert now == (10.0 if strangers_set else 100.0)
 
 
+@pytest.mark.slow
 @pytest.mark.no_server
 async def test_a_session_of_somebody_else_is_named(node: Node, control: Commands) -> None:
     earlier = (node.log_dir / "control.log").read_text().count("NEW UI\n")

@@ -61,6 +61,7 @@ async def test_defaults_are_set_by_a_profile_and_the_daemon_is_stopped(
     assert not (await control.get_server_list()).ok
 
 
+@pytest.mark.slow
 async def test_a_server_is_shut_down_and_read_back(node: Node, control: Commands, tmp_path: Path) -> None:
     client = await node.spawn("busy")
     server = await only_server(control)

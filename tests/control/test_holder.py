@@ -131,6 +131,7 @@ def holders(pipe_dir: Path) -> list[SessionHolder]:
     return [session.holder for session in find_sessions(pipe_dir)]
 
 
+@pytest.mark.slow
 def test_the_holder_is_the_process_that_is_connected(tmp_path: Path, pipe: Callable[[str], Pipe], start: Start) -> None:
     mine, other = pipe("a"), pipe("b")
     (tmp_path / "alias").symlink_to(mine.path)
@@ -205,6 +206,7 @@ def test_a_session_is_held_after_some_seconds(pipe: Callable[[str], Pipe], start
     assert watch.look() == (False, None)
 
 
+@pytest.mark.slow
 def test_a_process_that_opens_one_session_after_the_other_holds_none(pipe: Callable[[str], Pipe], start: Start) -> None:
     mine, clock = pipe("a"), Clock()
     session = start(mine.path / "control")
@@ -229,6 +231,7 @@ def test_one_shot_commands_of_others_are_no_held_session(tmp_path: Path) -> None
         clock.now += HELD_AFTER
 
 
+@pytest.mark.slow
 def test_the_log_s_word_needs_a_process_that_is_as_old(pipe: Callable[[str], Pipe], start: Start) -> None:
     """The log may be behind: that of a session which has gone is read, and a one-shot of somebody else refuses us."""
     mine = pipe("a")

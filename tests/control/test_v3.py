@@ -171,6 +171,7 @@ async def test_q_and_whatever_is_no_module_is_never_sent(tmp_path, words: tuple[
     assert log.read_text() == "server list\n"
 
 
+@pytest.mark.slow
 def test_no_mutation_of_a_table_is_an_error_or_prints_a_control_character() -> None:
     pick = random.Random(11)
     for good, parser in ((HEAD + DOCUMENTED, parse_servers), (FIRST + SECOND, parse_clients)):

@@ -361,6 +361,7 @@ def test_a_job_that_asks_for_mps_has_it_and_learns_where(place: Path, opt_in: st
     assert run_part(place, text, "prolog_task", **job).stdout == ""
 
 
+@pytest.mark.slow
 def test_jobs_of_one_node_share_the_daemon_and_the_last_one_stops_it(place: Path) -> None:
     """Two of an array, say: on a real OpenPBS the second one took the node offline."""
     spec = DaemonSpec(place / "p", place / "log", ("GPU-1",), limits=Limits(50.0))

@@ -60,6 +60,7 @@ async def test_typing_does_nothing():
     assert host.begun == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(80, 24), (160, 48)])
 async def test_each_client_is_named_and_the_others_too(size):
     runner, host = opened(2, KILL)
@@ -95,6 +96,7 @@ async def test_who_else_would_be_hit_stands_there():
         assert "▲ look out" in text_of(host)
 
 
+@pytest.mark.slow
 async def test_a_client_that_has_gone_is_left_alone():
     runner, host = opened(3, KILL)
     async with host.run_test(size=(80, 24)) as pilot:
@@ -114,6 +116,7 @@ async def test_a_client_that_has_gone_is_left_alone():
         assert host.screen.query_one("#apply", Push).text == "Terminate + kill 2 clients", "as many as were meant then"
 
 
+@pytest.mark.slow
 async def test_when_all_have_gone_nothing_can_be_done():
     runner, host = opened(2)
     async with host.run_test(size=(80, 24)) as pilot:
@@ -157,6 +160,7 @@ async def test_read_only_is_said_and_the_button_that_does_nothing_can_be_read():
     assert runner.requests == []
 
 
+@pytest.mark.slow
 async def test_progress_and_each_clients_end_are_shown_and_it_cannot_be_done_twice():
     runner, host = opened(3, KILL)
     runner.steps = ("4011: terminate_client", "4011: SIGTERM")
@@ -203,6 +207,7 @@ async def test_what_came_of_it_is_scrolled_and_copied_as_other_texts_are_and_a_k
         assert "U (User: whose clients are shown) works on the screen below; Esc closes this one." in told
 
 
+@pytest.mark.slow
 async def test_closed_while_it_goes_on():
     runner, host = opened(2)
     async with host.run_test(size=(80, 24)) as pilot:
@@ -217,6 +222,7 @@ async def test_closed_while_it_goes_on():
         assert notification.message == "2 clients terminated\n4011 done\n4012 done"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(80, 24), (160, 48), (20, 5)])
 async def test_hostile_names_are_text(size):
     evil = node((client(4011, command=HOSTILE, user=HOSTILE), client(4012, command="x" * 100_000, user="長い名前")))
@@ -234,6 +240,7 @@ async def test_hostile_names_are_text(size):
         assert len(listing(host, "targets").splitlines()) == 2
 
 
+@pytest.mark.slow
 async def test_those_beside_it_and_those_reached_through_them_are_told_apart():
     wide = client(4012, contexts=(Context(1, UUIDS[0]), Context(2, UUIDS[1])))
     far = client(4013, contexts=(Context(1, UUIDS[1]),), gpu_memory={})
@@ -245,6 +252,7 @@ async def test_those_beside_it_and_those_reached_through_them_are_told_apart():
         assert listing(host, "others-1").startswith("4013")
 
 
+@pytest.mark.slow
 async def test_arrows_scroll_the_lists_while_cancel_keeps_the_focus():
     _runner, host = opened(20, snapshot=node(tuple(client(4001 + n) for n in range(40))))
     async with host.run_test(size=(100, 48)) as pilot:
@@ -260,6 +268,7 @@ async def test_arrows_scroll_the_lists_while_cancel_keeps_the_focus():
         assert host.focused is host.screen.query_one("#cancel")
 
 
+@pytest.mark.slow
 async def test_forty_eight_clients_leave_the_buttons_on_the_screen():
     _runner, host = opened(48, snapshot=node(tuple(client(4001 + n) for n in range(48))))
     async with host.run_test(size=(80, 24)) as pilot:
@@ -288,6 +297,7 @@ async def test_the_lines_that_are_seen_and_those_that_are_not_add_up(chosen):
             await pilot.pause()
 
 
+@pytest.mark.slow
 async def test_on_a_paused_screen_the_newest_picture_decides():
     runner, host = opened(2)
     async with host.run_test(size=(80, 24)) as pilot:
@@ -364,6 +374,7 @@ async def test_enter_cancels_there_too_and_an_owner_that_changes_takes_the_yes_b
     assert runner.requests == []
 
 
+@pytest.mark.slow
 async def test_no_field_where_the_daemon_speaks_for_it_or_where_several_are_chosen():
     _runner, host = opened(1, KILL, of_dave(client(4011)))
     async with host.run_test(size=(80, 24)):

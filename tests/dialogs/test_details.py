@@ -190,6 +190,7 @@ async def test_details_follow_the_snapshot_and_scroll():
         assert "INACTIVE" in host.screen.query_one(Sheet).text
 
 
+@pytest.mark.slow
 async def test_hostile_text_is_text():
     raw = f"NEW CLIENT {HOSTILE}" + "x" * 100_000
     event = Event("unknown", NOW, PIPE, raw=raw, detail=HOSTILE, values={HOSTILE: HOSTILE})
@@ -270,6 +271,7 @@ async def test_the_palette_lists_actions_keys_and_our_themes():
         assert themes == [f"Theme: {n}" for n in ("mpstui-contrast", "mpstui-dark", "mpstui-light", "terminal")]
 
 
+@pytest.mark.slow
 async def test_the_palette_begins_an_action_and_changes_the_theme():
     host = PaletteHost()
     async with host.run_test(size=(80, 24)) as pilot:

@@ -20,6 +20,7 @@ def confirm(action_id: str, count: int) -> HarmConfirm:
     return HarmConfirm(FakeRunner(), operation(action_id), PIPE, MANY, [client(4001 + n).key for n in range(count)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("theme", ["mpstui-dark", "mpstui-light", "mpstui-contrast", "terminal"])
 def test_form(snap_compare, theme):
     host = Host(form("set_active_thread_percentage"), theme)
@@ -31,15 +32,18 @@ def test_form_large(snap_compare):
     assert snap_compare(Host(form("set_pinned_mem_limit")), press=["1", "0", "G", "enter"], terminal_size=LARGE)
 
 
+@pytest.mark.slow
 def test_form_with_a_wrong_value(snap_compare):
     assert snap_compare(Host(form("set_pinned_mem_limit")), press=["5", "1", "2"], terminal_size=SMALL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("theme", ["mpstui-dark", "mpstui-light", "mpstui-contrast", "terminal"])
 def test_confirm(snap_compare, theme):
     assert snap_compare(Host(confirm("terminate_and_kill", 3), theme), press=["tab"], terminal_size=SMALL)
 
 
+@pytest.mark.slow
 def test_confirm_large(snap_compare):
     assert snap_compare(Host(confirm("terminate_client", 12)), terminal_size=LARGE)
 

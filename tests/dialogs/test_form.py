@@ -84,6 +84,7 @@ async def test_at_24_lines_those_who_keep_what_they_have_get_the_lines_that_are_
         assert body.virtual_size.height <= body.size.height, "one thing scrolls, not two"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("action_id", "values", "said"),
     [
@@ -109,6 +110,7 @@ async def test_a_wrong_value_is_said_in_place_and_never_sent(action_id, values, 
     assert runner.requests == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("action_id", [PERCENTAGE, MEMORY, PRIORITY])
 async def test_enter_alone_changes_nothing_however_often(action_id):
     runner, host = opened(action_id)
@@ -185,6 +187,7 @@ async def test_a_click_chooses():
     assert runner.requests[0].server_pid == 1402
 
 
+@pytest.mark.slow
 async def test_the_row_under_the_cursor_is_where_the_form_begins():
     runner, host = opened(MEMORY, server=ProcessKey(1402, 9000), device=UUIDS[1])
     async with host.run_test(size=(80, 24)) as pilot:
@@ -193,6 +196,7 @@ async def test_the_row_under_the_cursor_is_where_the_form_begins():
     assert (runner.requests[0].server_pid, runner.requests[0].device) == (1402, UUIDS[1])
 
 
+@pytest.mark.slow
 async def test_a_priority_is_chosen_not_typed():
     runner, host = opened(PRIORITY)
     async with host.run_test(size=(80, 24)) as pilot:
@@ -203,6 +207,7 @@ async def test_a_priority_is_chosen_not_typed():
     assert [request.value for request in runner.requests] == ["1"]
 
 
+@pytest.mark.slow
 async def test_the_choice_begins_where_today_is_and_enter_passes_the_list_of_clients():
     shot = node(tuple(client(5000 + number) for number in range(20)))
     shot = dataclasses.replace(shot, daemons=(dataclasses.replace(shot.daemons[0], default_client_priority=1),))
@@ -215,6 +220,7 @@ async def test_the_choice_begins_where_today_is_and_enter_passes_the_list_of_cli
     assert [request.value for request in runner.requests] == ["0"]
 
 
+@pytest.mark.slow
 async def test_a_server_is_started_for_a_user():
     runner, host = opened(START, without_server(node()))
     async with host.run_test(size=(80, 24)) as pilot:
@@ -255,6 +261,7 @@ async def test_a_server_that_ends_is_an_error_and_comes_back():
     assert runner.requests == []
 
 
+@pytest.mark.slow
 async def test_another_server_with_the_number_of_the_chosen_one_is_not_taken_for_it():
     runner, host = opened(PERCENTAGE, server=ProcessKey(1402, 9000))
     snapshot = node()
@@ -268,6 +275,7 @@ async def test_another_server_with_the_number_of_the_chosen_one_is_not_taken_for
     assert runner.requests == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("snapshot", [held(node()), dataclasses.replace(node(), daemons=())])
 async def test_a_daemon_that_does_not_answer_or_is_gone_is_said(snapshot):
     runner, host = opened(PERCENTAGE)
@@ -280,6 +288,7 @@ async def test_a_daemon_that_does_not_answer_or_is_gone_is_said(snapshot):
     assert runner.requests == []
 
 
+@pytest.mark.slow
 async def test_read_only_is_said_and_nothing_is_sent():
     runner, host = opened(PERCENTAGE, runner=FakeRunner(read_only=True))
     async with host.run_test(size=(80, 24)) as pilot:
@@ -324,6 +333,7 @@ async def test_apply_is_not_pressed_twice():
     assert len(runner.requests) == 1
 
 
+@pytest.mark.slow
 async def test_closed_meanwhile_the_result_is_a_notification():
     runner, host = opened(PERCENTAGE)
     async with host.run_test(size=(80, 24)) as pilot:
@@ -351,6 +361,7 @@ async def test_an_error_of_the_runner_itself_is_words():
         assert "not known" in text(host, "outcome")
 
 
+@pytest.mark.slow
 async def test_escape_closes_and_sends_nothing():
     runner, host = opened(PERCENTAGE)
     async with host.run_test(size=(80, 24)) as pilot:
@@ -359,6 +370,7 @@ async def test_escape_closes_and_sends_nothing():
     assert runner.requests == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
 async def test_hostile_names_are_text(size):
     evil = node((client(4011, command=HOSTILE, user="[red]eve"),))

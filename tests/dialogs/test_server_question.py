@@ -43,6 +43,7 @@ async def test_enter_cancels_and_the_clients_are_waited_for_unless_said(size) ->
     assert runner.requests == []
 
 
+@pytest.mark.slow
 async def test_by_force_everybody_who_is_hit_is_named_and_nobody_else() -> None:
     runner, host = opened()
     async with host.run_test(size=(160, 48)) as pilot:
@@ -98,6 +99,7 @@ async def test_one_of_several_is_chosen_and_one_that_goes_is_not_taken_for_anoth
         assert host.screen.query_one("#apply").disabled
 
 
+@pytest.mark.slow
 async def test_its_outcome_goes_on_with_the_clients_that_it_waits_for() -> None:
     runner, host = opened()
     async with host.run_test(size=(80, 24)) as pilot:

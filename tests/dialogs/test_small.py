@@ -50,6 +50,7 @@ class FewBelow(Host):
         yield Static("a row of the screen below")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DIALOGS)
 async def test_a_dialog_comes_to_rest_at_every_size(name: str) -> None:
     """A bar that took the last cell was laid out for ever: without width no height, so no bar, so width again."""

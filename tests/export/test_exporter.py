@@ -262,6 +262,7 @@ def test_a_file_is_written_again_and_again_and_a_full_disk_is_told_once(
         assert time.monotonic() < deadline
 
 
+@pytest.mark.slow
 def test_without_its_packages_it_names_them(tmp_path: Path) -> None:
     program = (
         "import sys; sys.modules['prometheus_client'] = None; from mpstui.cli import main; sys.exit(main(['exporter']))"

@@ -166,6 +166,7 @@ def basic(name: str, password: str) -> str:
     return "Basic " + base64.b64encode(f"{name}:{password}".encode()).decode()
 
 
+@pytest.mark.slow
 def test_a_password_is_asked_for_before_anything_is_told(start: Start, tmp_path: Path) -> None:
     config = tmp_path / "web.yml"
     config.write_text(f"basic_auth_users:\n  prom: {HASH}\n")

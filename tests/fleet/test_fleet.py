@@ -197,6 +197,7 @@ def ask(tmp_path: Path, *hosts: str, deadline: float = PATIENCE) -> dict[str, Fl
     return found
 
 
+@pytest.mark.slow
 def test_each_host_is_a_row_whatever_it_says(tmp_path: Path) -> None:
     hosts = ("good", "greets", "asks", "refuses", "lies", "list", "deep", "silent", "floods", "new")
     found = ask(tmp_path, *hosts)

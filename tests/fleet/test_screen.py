@@ -242,6 +242,7 @@ async def test_the_line_of_keys_has_what_can_be_done_and_help_says_it_all() -> N
         assert asked == ["gpu-0500"]
 
 
+@pytest.mark.slow
 async def test_the_problems_of_all_nodes() -> None:
     fleet = app(Source(nodes(20)))
     async with fleet.run_test(size=SIZE) as pilot:
@@ -255,6 +256,7 @@ async def test_the_problems_of_all_nodes() -> None:
         assert len(names(fleet)) == 20 + 1
 
 
+@pytest.mark.slow
 async def test_the_problem_under_the_cursor_is_told_first_and_the_filter_of_the_nodes_holds() -> None:
     two = (FleetProblem("error", "fault", "the first", "mend it"), FleetProblem("info", "old", "the second", ""))
     fleet = app(Source([FleetNode("n1", "FAULT", problems=two), FleetNode("n2", "WARNING", problems=two[:1])]))
@@ -396,6 +398,7 @@ async def test_a_long_name_leaves_the_reason_its_room_and_a_terminal_that_grows_
         assert why[:40] in row
 
 
+@pytest.mark.slow
 async def test_the_filter_of_the_nodes_takes_their_fields_and_names_one_that_is_none() -> None:
     fleet = app(Source([FleetNode("n1", "FAULT"), FleetNode("fault-lab", "ok")]))
     async with fleet.run_test(size=(80, 24)) as pilot:

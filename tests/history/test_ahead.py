@@ -89,6 +89,7 @@ def test_what_another_process_parses_is_what_is_read_here(logs, how):
     assert "21:40:00.000 Control   443] UI closed" in told.splitlines()[-1], "the answer to the ps is over there"
 
 
+@pytest.mark.slow
 def test_who_reads_no_further_leaves_nobody_behind(logs):
     told, made = read(logs, "left")
     assert (len(told.splitlines()), made) == (42, 2)

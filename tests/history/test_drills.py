@@ -79,6 +79,7 @@ def test_the_command_line_offers_each_of_them():
     assert set(serving.ALL) == {"demo", "crowd", *DRILLS, *modes.MODES}
 
 
+@pytest.mark.slow
 async def test_fault_is_ended_with_its_clients():
     async with drill("fault") as node:
         users = {"alice", "bob", "carol"}
@@ -111,6 +112,7 @@ async def test_fault_is_ended_with_its_clients():
         await node.until(only_the_unhurt)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("usual_deadline")
 async def test_blocked_is_freed_by_ending_one_process():
     async with drill("blocked") as node:
@@ -129,6 +131,7 @@ async def test_held_names_the_process_that_has_to_end():
         await node.until(lambda s, d: d.health == "ok")
 
 
+@pytest.mark.slow
 async def test_pending_gets_in_when_the_others_have_ended():
     async with drill("pending") as node:
         waiting = await node.until(
@@ -159,6 +162,7 @@ async def test_full_takes_the_next_one_when_one_has_ended():
         await node.until(lambda s, d: any(c.user == "erin" for c in d.clients()))
 
 
+@pytest.mark.slow
 async def test_stale_names_those_who_lost_their_server_and_a_new_daemon_is_seen():
     async with drill("stale") as node:
         found = await node.until(
@@ -174,6 +178,7 @@ async def test_stale_names_those_who_lost_their_server_and_a_new_daemon_is_seen(
             await asyncio.to_thread(again.stop)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["fault", "stale"])
 async def test_nothing_of_a_drill_outlives_it(name):
     async with drill(name) as node:
@@ -186,6 +191,7 @@ async def test_nothing_of_a_drill_outlives_it(name):
         await asyncio.sleep(0.01)
 
 
+@pytest.mark.slow
 async def test_nostart_is_a_problem_of_its_own_and_says_why():
     async with drill("nostart") as node:
         found = await node.until(lambda s, d: d.start_failures and d.start_failures.count >= 6 and d.start_failures)

@@ -129,6 +129,7 @@ def test_each_line_is_as_the_schema_says(fault_file):
     assert not [error.message for each in told[::9] for error in validator.iter_errors(each)]
 
 
+@pytest.mark.slow
 def test_steps_go_through_the_events_and_back():
     tape = MemoryTape(1 << 30, 1e9)
     made, _ = recorded({kind: raw[:70] for kind, raw in FAULTS.items()}, tape, many=30)
@@ -150,6 +151,7 @@ def test_steps_go_through_the_events_and_back():
     assert player.at(last + 100).snapshot == made[-1]
 
 
+@pytest.mark.slow
 def test_what_a_screen_keeps_is_bounded():
     tape = MemoryTape(20_000, 1e9)
     made, _ = recorded(COMMANDS, tape, many=40)

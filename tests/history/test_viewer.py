@@ -205,6 +205,7 @@ def test_what_is_asked_for_while_a_move_is_under_way_is_one_move_by_the_sum(tape
     assert said == [None] * 9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("many", [2, 3, 7, 1000])
 def test_many_events_on_or_back_are_as_many_as_one_by_one(tape, many: int) -> None:
     """In one look, however many: each looked through a whole piece of the recording."""
@@ -320,6 +321,7 @@ def test_roots_older_logs_are_read_below_another_users_newest(log_dir: Path) -> 
     history.close()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="root alone gives a file to another user")
 @pytest.mark.parametrize(("uid", "mode"), [(64101, 0o644), (0, 0o644), (0, 0o646), (0, 0o664)])
 def test_what_another_user_wrote_down_is_that_users_claim_whatever_it_says(log_dir, tmp_path, uid, mode) -> None:
@@ -419,6 +421,7 @@ def test_nothing_is_changed_from_the_past(tape) -> None:
     asyncio.run(look())
 
 
+@pytest.mark.slow
 def test_logs_without_a_daemon_come_to_what_they_tell_at_each_time(log_dir) -> None:
     player = Player(LogTape([log_dir]))
     first, last = player.span

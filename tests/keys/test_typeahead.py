@@ -107,6 +107,7 @@ async def test_a_click_waits_its_turn_among_the_keys() -> None:
         assert app.overview.clients.cursor_index == row, "the click was for the help that was open then"
 
 
+@pytest.mark.slow
 async def test_a_card_that_opens_by_itself_takes_no_key_that_was_typed_before_it_was_painted() -> None:
     app = make_app(one_daemon())
     async with app.run_test(size=SIZE) as pilot:
@@ -120,6 +121,7 @@ async def test_a_card_that_opens_by_itself_takes_no_key_that_was_typed_before_it
         assert isinstance(app.screen, HelpScreen), "typed with the card on the screen"
 
 
+@pytest.mark.slow
 async def test_a_change_that_nothing_of_was_painted_takes_the_first_key_after_a_while(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -147,6 +149,7 @@ async def test_a_dialog_that_a_worker_opens_by_itself_takes_no_key_that_was_type
         assert isinstance(app.screen, HelpScreen)
 
 
+@pytest.mark.slow
 async def test_what_is_typed_ahead_waits_for_a_worker_that_opens_something_once_it_has_an_answer() -> None:
     app = make_app(one_daemon())
     answered = asyncio.Event()
@@ -216,6 +219,7 @@ async def test_leaving_is_not_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     assert app.return_value == 0
 
 
+@pytest.mark.slow
 async def test_what_was_typed_with_a_key_that_is_refused_is_dropped() -> None:
     app = make_app(held(one_daemon()))
     async with app.run_test(size=SIZE, notifications=True) as pilot:

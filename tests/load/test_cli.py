@@ -53,6 +53,7 @@ async def said(module: Any, opened: api.AsyncNode, *words: str) -> int:
         return complain(str(why), why.status, why.remedy)
 
 
+@pytest.mark.slow
 async def test_a_table_says_simulated(sources: NodeSources, node: SimNode, capsys: pytest.CaptureFixture[str]) -> None:
     assert await run(load, sources, node, "fma", "--clients", "2", "--seconds", "0.5") == 0
     out, err = capsys.readouterr()
@@ -61,6 +62,7 @@ async def test_a_table_says_simulated(sources: NodeSources, node: SimNode, capsy
     assert err == ""
 
 
+@pytest.mark.slow
 async def test_json_has_a_line_while_it_runs_and_a_final_one(
     sources: NodeSources, node: SimNode, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -74,6 +76,7 @@ async def test_json_has_a_line_while_it_runs_and_a_final_one(
     assert [worker["state"] for worker in lines[-1]["workers"]] == ["ended", "ended"]
 
 
+@pytest.mark.slow
 async def test_ctrl_c_shows_what_was_measured_until_then(
     sources: NodeSources, node: SimNode, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -120,6 +123,7 @@ def test_hup_and_term_show_it_as_well(node: SimNode, nohup: bool, sent: list[int
     assert not processes_with(f"mpstui.sim.load\0{node.pipe_dir}")
 
 
+@pytest.mark.slow
 async def test_times_of_programs_are_not_added_up(
     sources: NodeSources, node: SimNode, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -340,6 +344,7 @@ def full_disk() -> Iterator[TextIO]:
         yield file
 
 
+@pytest.mark.slow
 async def test_a_full_disk_is_told_and_nothing_is_left(
     sources: NodeSources,
     node: SimNode,
@@ -386,6 +391,7 @@ async def test_beside_others_clients_it_wants_a_yes(
     assert await run(experiment, sources, node, *words, "--yes") == 0
 
 
+@pytest.mark.slow
 async def test_beside_ones_own_clients_it_does_not_ask(
     sources: NodeSources, node: SimNode, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

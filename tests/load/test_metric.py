@@ -75,6 +75,7 @@ async def test_the_metric_is_read_from_what_the_program_prints_and_its_start_lef
     assert "2 clients, with MPS, 50 % each" in html
 
 
+@pytest.mark.slow
 async def test_a_program_that_says_nothing_of_it_is_told_so(
     sources: NodeSources, node: SimNode, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -100,6 +101,7 @@ def test_a_metric_that_is_no_finite_number_is_no_metric(line: str, metric: str, 
     assert (list(runner.metrics), runner.no_metric) == ([12.0], said)
 
 
+@pytest.mark.slow
 async def test_what_the_metric_matches_and_is_no_number_is_told_so(
     sources: NodeSources, node: SimNode, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -59,6 +59,7 @@ async def test_a_supervisor_that_is_killed_leaves_no_worker_no_program_no_daemon
     assert not folder.exists()
 
 
+@pytest.mark.slow
 async def test_a_private_daemon_comes_and_goes(node: SimNode) -> None:
     async with PrivateDaemon(control_binary()) as daemon:
         folder = daemon.pipe_dir.parent
@@ -107,6 +108,7 @@ def test_a_worker_without_an_order_ends(sent: bytes) -> None:
     assert b"Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_who_keeps_a_daemon_imports_no_event_loop_and_the_screens_process_no_cuda() -> None:
     program = (
         "import sys, mpstui.load.guard; assert 'asyncio' not in sys.modules;"

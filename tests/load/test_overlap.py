@@ -237,6 +237,7 @@ def test_values_that_nothing_takes_are_refused(words: tuple[str, ...], capsys: p
     assert "error:" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 async def test_streams_and_copies_of_a_load_reach_its_clients_and_are_told(
     sources: NodeSources, node: SimNode, capsys: pytest.CaptureFixture[str]
 ) -> None:

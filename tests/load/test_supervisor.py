@@ -66,6 +66,7 @@ def all_measured(reports: tuple[WorkerReport, ...]) -> bool:
     return all(report.state == "running" and report.running_seconds > 0.2 for report in reports)
 
 
+@pytest.mark.slow
 async def test_two_clients_share_the_device_as_measured_and_move(node: SimNode, supervisor: Supervisor) -> None:
     spec = LoadSpec("fma", clients=2, pipe_dir=node.pipe_dir, pool=even_levels(132, 12))
     try:
@@ -92,6 +93,7 @@ async def test_two_clients_share_the_device_as_measured_and_move(node: SimNode, 
     await gone([report.pid for report in supervisor.workers if report.pid])
 
 
+@pytest.mark.slow
 async def test_without_a_pool_a_change_of_share_restarts_the_worker(node: SimNode, supervisor: Supervisor) -> None:
     try:
         [worker] = await supervisor.start(LoadSpec("fma", pipe_dir=node.pipe_dir))
@@ -109,6 +111,7 @@ async def test_without_a_pool_a_change_of_share_restarts_the_worker(node: SimNod
     await gone([pid for pid in (before.pid, after.pid) if pid])
 
 
+@pytest.mark.slow
 async def test_a_restart_takes_the_shares_that_are_open_now(node: SimNode, supervisor: Supervisor) -> None:
     spec = LoadSpec("fma", pipe_dir=node.pipe_dir, sm_counts=(32,), pool=even_levels(32, 4))
     try:
@@ -155,6 +158,7 @@ async def test_the_49th_client_is_told_that_the_device_is_full(node: SimNode, su
     assert "48" in report.error.remedy
 
 
+@pytest.mark.slow
 async def test_a_terminated_client_and_one_whose_daemon_dies_say_so(node: SimNode, supervisor: Supervisor) -> None:
     control = MpsControl(ControlChannel(node.pipe_dir, control_binary()))
     try:

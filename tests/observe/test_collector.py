@@ -126,6 +126,7 @@ async def test_nvmls_lists_are_read_anew_when_somebody_comes_or_goes_and_where_n
     await mute.collector.stop()
 
 
+@pytest.mark.slow
 async def test_mpstuis_own_questions_trigger_nothing(node):
     await node.settled()
     before = len(node.control.sent)
@@ -322,6 +323,7 @@ async def test_a_client_on_another_daemons_device_costs_this_one_nothing(node):
     assert node.control.sent[before:] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("listed", "asked"), [((UUID,), False), ((UUID, "GPU-other"), True)])
 async def test_who_is_listed_under_some_devices_is_no_client_of_a_daemon_of_all(node, listed, asked):
     """Fact 34: NVML lists each client of a server under every device of it."""
@@ -699,6 +701,7 @@ async def test_a_client_whose_end_no_log_tells_is_looked_up_each_second(node, tm
     assert all(643 in pids for pids in asked)
 
 
+@pytest.mark.slow
 async def test_of_protocol_3_all_is_asked_once_in_a_while_and_when_somebody_wants_to_see_it(tmp_path):
     """Between that, who is there alone: what somebody has to set is taken over."""
     node, whole = Node(tmp_path), []

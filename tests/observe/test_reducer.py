@@ -590,6 +590,7 @@ def read_between(node: NodeState, number: int, when: float) -> None:
         node.set_probe(PIPE, Answer("ps", outcome), when, when)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("logs", [COMMANDS, FAULTS, USERS], ids=["commands", "faults", "users"])
 def test_what_is_kept_is_what_would_be_made_anew(logs, monkeypatch):
     """A recording line by line, with readings between: one node keeps what it made, the other one makes all anew."""

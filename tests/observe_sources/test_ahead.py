@@ -112,6 +112,7 @@ def test_nothing_is_imported_before_the_counting_begins() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_nvml_in_a_process_of_its_own_tells_the_same_and_is_read_here_once_that_has_ended(tmp_path: Path) -> None:
     """In a program of one thread, as the command is: a fork beside other threads may never end."""
     body = "import sys; from observe_sources.test_ahead import told_by_another; told_by_another(sys.argv[1])"

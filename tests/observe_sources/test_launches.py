@@ -414,6 +414,7 @@ client.end()
 """
 
 
+@pytest.mark.slow
 @by_program
 def test_in_a_pid_namespace_of_its_own_the_numbers_of_that_one_count(library: Path) -> None:
     tests = Path(__file__).parents[1]

@@ -8,6 +8,8 @@ import subprocess
 import time
 from collections.abc import Callable
 
+import pytest
+
 from mpstui.sim.client import SimClient
 from mpstui.sim.marker import control_binary
 from mpstui.sim.node import SimNode
@@ -35,6 +37,7 @@ def recorded_log(path: str) -> list[str]:
     return [line for line in log_lines((DATA / path).read_text()) if line.startswith("Server ")]
 
 
+@pytest.mark.slow
 def test_a_fault_reaches_as_far_as_shared_devices_do(start: Callable[..., SimNode]) -> None:
     node = start(gpus=[Gpu(i, f"GPU-{i}", "NVIDIA H200") for i in range(4)])
     devices = {904: (2,), 901: (0,), 903: (1,), 902: (0, 1)}

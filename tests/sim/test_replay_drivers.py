@@ -271,6 +271,7 @@ def standin(driver: str) -> list[tuple[str, list[str]]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["470.256.02", "555.58.02"], indirect=True)
 def test_a_server_that_never_gets_ready_is_answered_for_as_recorded(place: Place) -> None:
     assert place.call("-d", env={SERVER_START: "100000"}).returncode == 0

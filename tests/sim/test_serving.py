@@ -76,6 +76,7 @@ def test_killed_it_leaves_no_process(pipe_dir: Path) -> None:
     eventually(lambda: processes(pipe_dir) == set())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "words", "others"),
     [
@@ -167,6 +168,7 @@ def test_a_bad_directory_is_one_line(tmp_path: Path, pipe_dir: Path) -> None:
         assert not is_simulated(Path(str(case[0]))), case
 
 
+@pytest.mark.slow
 def test_the_demo_has_users_devices_and_outdated_limits(start: Callable[..., SimNode]) -> None:
     node = start(scenario="demo")
     clients = node.state()["clients"]
@@ -187,6 +189,7 @@ def test_the_demo_has_users_devices_and_outdated_limits(start: Callable[..., Sim
     assert all((d.memory_used or 0) < (d.memory_total or 0) for d in sample.devices)
 
 
+@pytest.mark.slow
 def test_guests_of_the_demo_come_and_go(start: Callable[..., SimNode]) -> None:
     node = start(multiuser=True)
     demo = Demo(seed=3)

@@ -446,6 +446,7 @@ async def test_a_caption_covers_nothing(size: tuple[int, int]) -> None:
             await until(pilot, lambda: all("▌" in line for line in text_of(led).splitlines()[room:]))
 
 
+@pytest.mark.slow
 async def test_keys_of_a_dialog_that_come_after_the_caption_do_not_cover_it() -> None:
     """They did where the caption was told between the dialog and its keys, and the dialog stood on its first line."""
     themes = build_themes(load_themes()[0])

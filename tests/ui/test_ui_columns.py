@@ -53,6 +53,7 @@ async def test_columns_come_go_move_and_grow_at_once_and_are_there_at_the_next_s
         assert shown(fresh) == usual
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(40, 10), (80, 24), (200, 60)])
 async def test_every_field_can_be_a_column_at_every_size(size) -> None:
     app = make_app(one_daemon())
@@ -210,6 +211,7 @@ async def test_nonsense_that_was_kept_is_left_out(kept) -> None:
         assert shown(app)[:2] == ["pid", "user"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keys", [("+",), ("<",), ("0",)])
 async def test_what_is_kept_of_the_columns_is_the_change_and_not_what_fitted(keys) -> None:
     """Somebody added CPU at 80 columns, and SERVER, PRIO, AGE and WHERE were gone on every other terminal."""
@@ -237,6 +239,7 @@ async def test_what_is_kept_of_the_columns_is_the_change_and_not_what_fitted(key
         assert "cpu_percent" in shown(small)
 
 
+@pytest.mark.slow
 async def test_a_column_that_was_hidden_stays_hidden_in_every_size_and_an_older_list_hides_none() -> None:
     memory = Memory()
     app = make_app(one_daemon(), memory=memory)

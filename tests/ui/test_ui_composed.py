@@ -55,6 +55,7 @@ class Paper:
         return self.diff.sequence(self.app.whole(self.app.screen), self.app.console)
 
 
+@pytest.mark.slow
 async def test_a_notification_moves_up_for_the_next_one_behind_a_scroll() -> None:
     app = make_app(one_daemon())
     async with app.run_test(size=SIZE, notifications=True) as pilot:
@@ -94,6 +95,7 @@ async def test_what_was_painted_somewhere_else_meanwhile_is_painted_over() -> No
             assert not paper.missing(), f"{x}, {y}\n" + "\n".join(paper.screen.display)
 
 
+@pytest.mark.slow
 async def test_what_has_gone_is_painted_over_also_while_its_layout_is_waited_for() -> None:
     """Over a dialog, the one below it has the same notification there, dimmed; the app asks for the layout once it has
     done what it is at."""
@@ -195,6 +197,7 @@ async def test_what_is_to_be_painted_while_updates_are_held_back_is_painted_afte
     assert set(painted) == {0}
 
 
+@pytest.mark.slow
 async def test_what_is_told_covers_neither_the_keys_nor_the_first_problems_remedy() -> None:
     """Seen at 80x24: the line of the keys was gone for five seconds, and with two notifications the remedy too."""
     problem = Problem(

@@ -104,6 +104,7 @@ async def test_found_rows_are_walked_round_in_folded_groups_too_and_nothing_is_h
         assert at() == 2028, "without a search through what the filter leaves"
 
 
+@pytest.mark.slow
 async def test_pins_user_and_filter_are_there_again_and_the_end_of_a_pinned_client_is_told() -> None:
     memory = Memory()
     series = [client(n) for n in range(8)]
@@ -150,6 +151,7 @@ async def test_pins_user_and_filter_are_there_again_and_the_end_of_a_pinned_clie
         assert (len(table.rows), table.sort, table.cursor_row.user) == (7, ("gpu_memory", False), "alice")
 
 
+@pytest.mark.slow
 async def test_what_is_typed_by_name_stands_above_what_its_letters_are_found_in() -> None:
     app = make_app(one_daemon())
     async with app.run_test(size=(80, 24)) as pilot:
@@ -261,6 +263,7 @@ async def test_a_text_that_is_typed_behind_a_command_stands_once_in_the_palette(
         assert text_of(app).count(".mps") == 1
 
 
+@pytest.mark.slow
 async def test_which_entry_enter_takes_has_a_sign_in_the_palette() -> None:
     app = make_app(one_daemon())
     async with app.run_test(size=(80, 24)) as pilot:

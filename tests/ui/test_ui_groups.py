@@ -136,6 +136,7 @@ async def test_groups_fold_keep_the_cursor_are_sorted_by_their_sums_and_are_ther
         assert (again.overview.clients.by, len(again.overview.clients.rows)) == ("user", rows)
 
 
+@pytest.mark.slow
 async def test_on_the_line_of_a_group_a_key_that_ends_work_names_each_of_its_clients() -> None:
     alices = [client(n) for n in (0, 5, 10)]
     app = make_app(node(*alices, client(1)))

@@ -86,6 +86,7 @@ async def test_movement() -> None:
         assert order.index(cursor(app)) > 10
 
 
+@pytest.mark.slow
 async def test_the_cursor_stays_with_its_client_through_sorting_insertion_and_removal() -> None:
     series = list(clients()[:20])
     app = make_app(with_clients(*series))
@@ -156,6 +157,7 @@ async def test_choosing_several_all_of_a_filter_and_none() -> None:
         assert (table.chosen, table.filter.text) == (frozenset(), "")
 
 
+@pytest.mark.slow
 async def test_the_filter_is_live_shows_how_many_and_is_cleared_by_escape() -> None:
     app = make_app(one_daemon())
     async with app.run_test(size=SIZE) as pilot:
@@ -219,6 +221,7 @@ async def test_refresh_asks_the_daemon_of_the_open_tab() -> None:
         assert app.collector.refreshes == [PIPE, OTHER_PIPE]
 
 
+@pytest.mark.slow
 async def test_tabs_switch_daemons_and_drop_the_choice() -> None:
     app = make_app(rich())
     async with app.run_test(size=SIZE) as pilot:
@@ -267,6 +270,7 @@ async def test_a_rescue_names_the_processes_that_it_would_end(key) -> None:
         assert str(hit.pid) in text_of(app)
 
 
+@pytest.mark.slow
 async def test_a_dialog_keeps_the_clients_it_was_opened_for() -> None:
     series = clients()[:5]
     app = make_app(with_clients(*series))
@@ -401,6 +405,7 @@ async def test_tab_takes_a_command_into_the_line_as_a_shell_does_and_runs_nothin
         assert app.screen.query_one(Input).value == "unpi", "the name of a key is nothing that is typed"
 
 
+@pytest.mark.slow
 async def test_copy_puts_the_row_on_the_clipboard() -> None:
     app = make_app(one_daemon())
     async with app.run_test(size=SIZE) as pilot:
@@ -448,6 +453,7 @@ async def test_on_a_gpu_the_percentage_is_the_servers_and_says_that_it_is_for_al
         assert "p on the overview (plan) divides it" in " ".join(app.screen.query_one("#facts").text.split())
 
 
+@pytest.mark.slow
 async def test_the_mouse_selects_sorts_chooses_scrolls_and_presses_keys() -> None:
     app = make_app(rich())
     async with app.run_test(size=SIZE) as pilot:
@@ -541,6 +547,7 @@ async def test_a_field_that_does_not_exist_is_said_and_what_may_stand_there() ->
         assert "no field “bad”; fields: cmd, container, gpu, mem, pid, server, state," in " ".join(text_of(app).split())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keys", [("question_mark",), ("E", "question_mark")], ids=str)
 async def test_what_is_seen_under_a_window_goes_on_with_it(keys) -> None:
     """A question counted the clients of now, over a list of those that were there when it opened."""
@@ -579,6 +586,7 @@ async def test_a_question_mark_is_help_where_text_is_typed_too() -> None:
         assert isinstance(app.screen, ChangeForm)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("keys", "does"),
     [
@@ -595,6 +603,7 @@ async def test_help_says_of_enter_what_it_does_in_the_list_in_front(keys: tuple[
         assert "Details" not in told
 
 
+@pytest.mark.slow
 async def test_behind_a_dialog_the_overviews_keys_are_not_shown() -> None:
     app = make_app(one_daemon())
     async with app.run_test(size=(80, 24)) as pilot:
@@ -697,6 +706,7 @@ async def test_a_stopped_screen_says_how_it_goes_on_at_eighty_columns() -> None:
         assert "F Go on" in text_of(app).splitlines()[-1]
 
 
+@pytest.mark.slow
 async def test_cancel_says_that_a_typed_limit_was_not_sent() -> None:
     app = make_app(one_daemon())
     async with app.run_test(size=SIZE) as pilot:
@@ -787,6 +797,7 @@ async def test_m_sorts_by_memory_as_in_htop_from_any_panel_and_leaves_the_mouse_
         assert app.mouse
 
 
+@pytest.mark.slow
 async def test_what_was_said_in_passing_does_not_stand_over_the_next_dialog_and_a_warning_does() -> None:
     app = make_app(one_daemon())
     async with app.run_test(size=(80, 24)) as pilot:
@@ -801,6 +812,7 @@ async def test_what_was_said_in_passing_does_not_stand_over_the_next_dialog_and_
         assert "something is wrong" in [each.message for each in app._notifications]
 
 
+@pytest.mark.slow
 async def test_escape_leads_back_to_the_fleet_that_opened_it_and_the_keys_say_so() -> None:
     app = make_app(one_daemon())
     app.fleet = True
@@ -888,6 +900,7 @@ async def test_a_key_of_the_clients_says_in_another_panel_where_it_works() -> No
         assert len(app._notifications) == 1
 
 
+@pytest.mark.slow
 async def test_at_eighty_columns_the_foot_has_the_keys_of_the_panel_and_help_begins_with_the_others() -> None:
     app = make_app(one_daemon())
     async with app.run_test(size=(80, 24)) as pilot:

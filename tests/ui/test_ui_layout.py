@@ -29,6 +29,7 @@ def test_a_wider_terminal_never_has_a_narrower_list() -> None:
         assert cells == sorted(cells), height
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("explained", "focus"), itertools.product([False, True], FOCUS))
 def test_every_size_is_filled_exactly_and_nothing_overlaps(explained: bool, focus: str) -> None:
     choices = ({}, {"servers": True, "limits": True, "events": True}, dict.fromkeys(("devices", "events"), False))

@@ -272,6 +272,7 @@ async def ran(script: str, seconds: float = 60.0, most: int = MOST) -> tuple[mps
     return await run(filled, seconds, lines.extend, most), lines
 
 
+@pytest.mark.slow
 async def test_output_status_and_bounds() -> None:
     script = "import sys; print('\\033[2Jone\\ttab'); print('two', file=sys.stderr, end=''); sys.exit(3)"
     ended, lines = await ran(script)
@@ -391,6 +392,7 @@ print("status", os.waitpid(child.pid, os.WUNTRACED)[1], flush=True)
     assert done.stdout == "stopped True\nended with exit status 7\nstatus 0\n"
 
 
+@pytest.mark.slow
 def test_a_program_with_the_terminal_does_not_outlive_a_killed_mpstui() -> None:
     """Also one that hears no hang-up."""
     code = STOPS.replace("stty raw; kill -STOP $$;", "trap '' HUP TERM INT; echo $$; while :; do sleep 0.05; done;")

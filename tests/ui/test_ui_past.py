@@ -186,6 +186,7 @@ async def test_what_is_typed_right_behind_a_move_is_for_the_past_that_it_leads_t
         assert app.overview.clients.cursor_index == row + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("key", "how"), [("left_curly_bracket", "move"), ("less_than_sign", "step")])
 async def test_a_key_that_moves_in_time_adds_to_the_move_that_is_under_way(key: str, how: str) -> None:
     """20 presses were 20 moves one after the other: the screen came three minutes far in four seconds."""
@@ -282,6 +283,7 @@ async def test_what_is_kept_is_saved_by_a_key_and_by_name() -> None:
         assert " w save" not in await push(pilot, replace(one_daemon(), past=past()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keys", [("w", "enter"), ("w", "x", "enter"), ("w", "enter", "tab", "enter")])
 async def test_keys_behind_w_reach_the_line_with_the_files_name_and_nothing_else(keys: tuple[str, ...]) -> None:
     """Enter opened Terminate in three of six tries: the line was there before its words were."""

@@ -120,6 +120,7 @@ def test_what_an_idle_gpu_draws_is_held_against_its_power_limit(watts, limit, dr
     assert [spark([count], clients.full(count)) for count in (1.0, 9.0)] == [["▁"], ["▇"]], "one client is few"
 
 
+@pytest.mark.slow
 async def test_in_the_past_the_plots_end_with_the_time_of_the_header() -> None:
     shown = Past("PAST", START + 122.0, START, START + 500, playing=False, speed=1.0, why="it is over")
     app = make_app(at(0, 10.0))

@@ -110,6 +110,7 @@ async def test_a_client_whose_start_becomes_known_has_not_ended() -> None:
         assert "It is gone" not in text_of(app)
 
 
+@pytest.mark.slow
 async def test_the_question_follows_a_client_whose_start_becomes_known_and_no_other() -> None:
     doubted = replace(ONE, key=ProcessKey(ONE.pid))
     app = make_app(node(doubted, TWO))
@@ -137,6 +138,7 @@ async def test_another_daemons_table_is_not_a_client_that_ended() -> None:
         assert app.screen.clients == (TWO.key,)
 
 
+@pytest.mark.slow
 async def test_details_say_of_a_key_of_the_screen_below_where_it_works() -> None:
     app = make_app(node(ONE, TWO))
     async with app.run_test(size=(80, 24)) as pilot:

@@ -135,6 +135,7 @@ def unread(health: Health | None, broken: str) -> tuple[Snapshot, str | None]:
     return shot, live
 
 
+@pytest.mark.slow
 async def test_nothing_is_said_to_be_live_that_is_not_read() -> None:
     """Devices by NVML, and events by the logs of a daemon that is there."""
     app = make_app(rich())
@@ -350,6 +351,7 @@ async def test_a_panel_that_goes_says_which_key_brings_it_back(size) -> None:
         assert app.overview.log_panel.display
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(60, 15), (80, 24), (120, 40), (160, 48), (200, 60)])
 async def test_z_gives_the_panel_that_the_user_is_in_the_whole_screen_and_back(size) -> None:
     app = make_app(one_daemon())
@@ -372,6 +374,7 @@ class Memory(dict):
     put = dict.__setitem__
 
 
+@pytest.mark.slow
 async def test_a_view_that_was_left_is_told_at_the_start_and_reset_brings_the_usual_one_back() -> None:
     memory = Memory()
     told: dict[str, list[str]] = {}
@@ -464,6 +467,7 @@ async def test_cells_of_a_small_screen_are_whole_or_marked_as_cut() -> None:
         assert "by device" in text_of(app), "limits that do not fit are not cut"
 
 
+@pytest.mark.slow
 async def test_events_follow_the_end_until_the_user_looks_back() -> None:
     app = make_app(one_daemon())
     async with app.run_test(size=SIZE) as pilot:

@@ -84,6 +84,7 @@ async def test_own_clients_are_marked_in_the_overview_and_the_load_goes_on():
         assert "◆" not in text_of(app)
 
 
+@pytest.mark.slow
 async def test_clients_older_than_the_servers_limit_are_marked():
     app = load_app(snapshot=FREE)
     async with app.run_test(size=SIZE) as pilot:
@@ -94,6 +95,7 @@ async def test_clients_older_than_the_servers_limit_are_marked():
         assert "25 % for clients that start now; ⟳ 1 outdated: R restarts one" in text_of(app)
 
 
+@pytest.mark.slow
 async def test_the_servers_percentage_is_changed_from_here():
     app = load_app(snapshot=FREE)
     async with app.run_test(size=SIZE) as pilot:
@@ -133,6 +135,7 @@ async def test_help_and_palette_list_the_panels_keys_and_no_actions():
         assert "Terminate + kill" not in text_of(app)
 
 
+@pytest.mark.slow
 async def test_the_overviews_help_names_the_key():
     app = load_app(snapshot=FREE)
     async with app.run_test(size=(160, 100)) as pilot:
@@ -157,6 +160,7 @@ async def test_a_dead_client_says_why_in_words(clients):
         assert ("→ end the affected" in text_of(app)) is (clients == "2")
 
 
+@pytest.mark.slow
 async def test_what_a_load_in_a_daemon_of_its_own_is_told_of_a_fault_names_no_logs_that_end_with_it():
     error = WorkerError("CUDA error 700: an illegal memory access", "mpstui suspects names who was there", 700)
     app = load_app(snapshot=FREE)
@@ -167,6 +171,7 @@ async def test_what_a_load_in_a_daemon_of_its_own_is_told_of_a_fault_names_no_lo
         assert "mpstui suspects" not in text_of(app)
 
 
+@pytest.mark.slow
 async def test_without_affinity_it_says_so_and_offers_the_restart():
     app = load_app(FakeBackend(affinity=False), FREE)
     async with app.run_test(size=SIZE) as pilot:
@@ -180,6 +185,7 @@ async def test_without_affinity_it_says_so_and_offers_the_restart():
         assert supervisor.calls == [("restart", 1, 97.0)]
 
 
+@pytest.mark.slow
 async def test_without_mps():
     app = load_app(snapshot=FREE)
     async with app.run_test(size=SIZE) as pilot:
@@ -192,6 +198,7 @@ async def test_without_mps():
         await until(pilot, lambda: "without MPS there are no shares" in text_of(app))
 
 
+@pytest.mark.slow
 async def test_the_pool_says_what_it_costs():
     app = load_app(snapshot=FREE)
     async with app.run_test(size=SIZE) as pilot:
@@ -202,6 +209,7 @@ async def test_the_pool_says_what_it_costs():
         assert "made ahead in 1.3 s" in text_of(app)
 
 
+@pytest.mark.slow
 async def test_figures_are_added_and_painted_by_the_tick():
     app = load_app(snapshot=FREE)
     async with app.run_test(size=SIZE) as pilot:
@@ -215,6 +223,7 @@ async def test_figures_are_added_and_painted_by_the_tick():
         assert "shares 264 of 132 SM, overlapping" in text_of(app)
 
 
+@pytest.mark.slow
 async def test_what_a_run_came_to_stays_after_its_end():
     app = load_app(snapshot=FREE)
     async with app.run_test(size=SIZE) as pilot:
@@ -263,6 +272,7 @@ async def test_the_panel_is_for_the_daemon_whose_tab_is_open():
         assert supervisor.pipe_dir != PIPE
 
 
+@pytest.mark.slow
 async def test_simulated_is_said():
     app = load_app(FakeBackend(simulated=True), FREE)
     async with app.run_test(size=(80, 24)) as pilot:
@@ -270,6 +280,7 @@ async def test_simulated_is_said():
         assert "SIMULATED" in text_of(app)
 
 
+@pytest.mark.slow
 async def test_the_users_keys_are_the_ones_that_are_shown_and_work():
     app = load_app(snapshot=FREE, keys={"load.stop_all": "Z"})
     async with app.run_test(size=SIZE) as pilot:

@@ -97,6 +97,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_picture(case, snap_compare) -> None:
     prepare, size, options = CASES[case]

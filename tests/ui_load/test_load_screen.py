@@ -152,6 +152,7 @@ async def test_each_field():
             assert getattr(setup_of(app), names.get(field, field)) == value, (field, keys)
 
 
+@pytest.mark.slow
 async def test_what_is_typed_in_a_rush_goes_into_the_field_that_was_gone_to():
     app = load_app(snapshot=FREE)
     async with app.run_test(size=SIZE) as pilot:
@@ -162,6 +163,7 @@ async def test_what_is_typed_in_a_rush_goes_into_the_field_that_was_gone_to():
         assert setup_of(app).clients == 12
 
 
+@pytest.mark.slow
 async def test_typing_ends_with_the_field_and_letters_stay_keys():
     app = load_app(snapshot=FREE)
     async with app.run_test(size=SIZE) as pilot:
@@ -171,6 +173,7 @@ async def test_typing_ends_with_the_field_and_letters_stay_keys():
         assert setup_of(app).clients == 7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("key", "why"),
     [("x", "no client runs here"), ("X", "no client of the load runs"), ("R", "no client runs here")],
@@ -185,6 +188,7 @@ async def test_a_key_that_does_nothing_says_why(key, why):
         assert app.screen is not app.get_screen("load")
 
 
+@pytest.mark.slow
 async def test_a_presets_shares_follow_the_clients_and_own_shares_do_not():
     app = load_app(snapshot=FREE)
     async with app.run_test(size=SIZE) as pilot:
@@ -196,6 +200,7 @@ async def test_a_presets_shares_follow_the_clients_and_own_shares_do_not():
         assert "your own" in text_of(app)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", ["right", "plus", "equals_sign"])
 async def test_grow(key):
     app = load_app(snapshot=FREE)
@@ -223,6 +228,7 @@ async def test_shrink_and_bigger_steps(key, step):
         assert supervisor.calls == [("share", 1, levels[6 + step])]
 
 
+@pytest.mark.slow
 async def test_the_bar_follows_the_report_and_the_wish_is_beside_it():
     app = load_app(FakeBackend(lazy=True), FREE)
     async with app.run_test(size=SIZE) as pilot:
@@ -295,6 +301,7 @@ async def test_it_is_said_where_the_arrow_keys_go_and_how_far():
         assert "for 4 more clients" in said(app)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("size", "shown"), [((80, 24), False), ((100, 50), True), ((160, 24), True)])
 async def test_a_small_screen_shows_one_of_them_at_a_time(size, shown):
     app = load_app(snapshot=FREE)
@@ -320,6 +327,7 @@ async def test_shrinking_to_nothing_and_back():
         await until(pilot, lambda: "4 running" in text_of(app))
 
 
+@pytest.mark.slow
 async def test_a_wrong_field_is_said_and_nothing_starts():
     app = load_app(snapshot=FREE)
     async with app.run_test(size=SIZE) as pilot:
@@ -419,6 +427,7 @@ async def test_a_private_daemon_does_not_ask():
         await until(pilot, lambda: app.load.live)
 
 
+@pytest.mark.slow
 async def test_the_words_button_is_dead_until_it_is_typed():
     app = load_app(snapshot=FREE)
     async with app.run_test(size=SIZE) as pilot:
@@ -432,6 +441,7 @@ async def test_the_words_button_is_dead_until_it_is_typed():
         assert len(backend.supervisors) == 1
 
 
+@pytest.mark.slow
 async def test_a_client_in_one_line_says_its_figure_and_its_gpu():
     """The narrowest screen leaves out the plot, and keeps what it is about: who runs on, where, and how fast."""
     app = load_app(snapshot=FREE)
@@ -450,6 +460,7 @@ async def test_a_client_in_one_line_says_its_figure_and_its_gpu():
             assert number == 3 or ("29.4 TFLOP/s" if number > 6 else "2,723 TFLOP/s") in line, line
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tour", "kernels", "shares"), [("partitioning", ("fma",), (30.0, 70.0)), ("fault", ("illegal", "fma"), ())]
 )

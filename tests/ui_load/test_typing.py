@@ -41,6 +41,7 @@ async def test_a_cursor_and_a_selection() -> None:
             assert isinstance(app.screen, LoadScreen)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("field", "keys", "pasted", "attribute", "value"),
     [
@@ -118,6 +119,7 @@ async def test_what_is_typed_stands_in_its_row() -> None:
         assert row[45] == "│"
 
 
+@pytest.mark.slow
 async def test_it_ends_where_the_screen_is_left() -> None:
     app = load_app(snapshot=FREE)
     async with app.run_test(size=SIZE) as pilot:
@@ -127,6 +129,7 @@ async def test_it_ends_where_the_screen_is_left() -> None:
         assert setup_of(app).clients == 5
 
 
+@pytest.mark.slow
 async def test_a_word_in_a_field_for_numbers_is_not_taken_in_silence() -> None:
     app = load_app(snapshot=FREE)
     async with app.run_test(size=SIZE) as pilot:

@@ -35,6 +35,7 @@ from .fakes import (
 )
 
 
+@pytest.mark.slow
 async def test_d_shows_what_runs_with_its_directories_and_compute_mode() -> None:
     app = make_app(rich())
     async with app.run_test(size=LARGE) as pilot:
@@ -58,6 +59,7 @@ async def test_d_shows_what_runs_with_its_directories_and_compute_mode() -> None
         assert app.collector.refreshes == [None]
 
 
+@pytest.mark.slow
 async def test_d_begins_at_the_daemon_that_was_in_front_and_x_stops_that_one() -> None:
     app = make_app(rich(), daemons=FakeDaemons())
     async with app.run_test(size=SMALL) as pilot:
@@ -233,6 +235,7 @@ async def test_a_stop_that_waits_too_long_can_be_forced() -> None:
         assert "has ended" in text_in(app, "#outcome")
 
 
+@pytest.mark.slow
 async def test_another_daemon_in_the_same_directory_is_left_alone() -> None:
     daemons = FakeDaemons()
     app = make_app(small(), daemons=daemons)
@@ -244,6 +247,7 @@ async def test_another_daemon_in_the_same_directory_is_left_alone() -> None:
         assert app.screen.query_one("#apply", Push).disabled
 
 
+@pytest.mark.slow
 async def test_one_that_does_not_answer_can_only_be_forced() -> None:
     app = make_app(unhealthy("held"))
     async with app.run_test(size=SMALL) as pilot:

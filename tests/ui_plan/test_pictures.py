@@ -73,6 +73,7 @@ def app_of(snapshot, theme: str = "mpstui-dark"):
     return make_app(snapshot, plans=plans, daemons=FakeDaemons(), runner=RecordingRunner(refuses="pinned"), theme=theme)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_picture(case, snap_compare) -> None:
     make, size, keys = CASES[case]

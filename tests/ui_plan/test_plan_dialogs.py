@@ -56,6 +56,7 @@ async def test_apply_lists_the_commands_and_cancel_is_the_default() -> None:
         assert isinstance(app.screen, PlanScreen)
 
 
+@pytest.mark.slow
 async def test_apply_names_the_clients_that_do_not_fit() -> None:
     app = make_app(small(client(0, user="alice", gpu_memory={GPU0: 50 * GIB}), CLIENTS[2]))
     async with app.run_test(size=SMALL) as pilot:
@@ -88,6 +89,7 @@ async def test_a_failure_tells_what_is_in_force_and_offers_the_way_back() -> Non
         assert " Tab " not in text_of(app).splitlines()[-1]
 
 
+@pytest.mark.slow
 async def test_closed_meanwhile_the_report_comes_as_a_notification() -> None:
     app = make_app(small(), runner=RecordingRunner(refuses="pinned"))
     async with app.run_test(size=LARGE) as pilot:

@@ -81,6 +81,7 @@ async def test_of_several_gpus_the_one_that_was_taken_is_said_until_one_is_chose
         assert "GPU 0  H100 80GB HBM3" in text_of(alone)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [LARGE, SMALL])
 async def test_bars_move_by_the_step_and_numbers_follow_at_once(size) -> None:
     app = make_app(small())
@@ -123,6 +124,7 @@ def test_numbers_of_narrow_parts_never_read_as_another_one(values, total, drawn)
     assert not set(re.findall(r"\d+", line)) - {str(n + 1) for n in range(len(values))}
 
 
+@pytest.mark.slow
 async def test_tab_goes_round_and_the_hints_follow() -> None:
     app = make_app(small())
     async with app.run_test(size=SMALL) as pilot:
@@ -196,6 +198,7 @@ async def test_amounts_are_typed_and_what_cannot_be_is_said() -> None:
         assert not app.screen.fields.editing
 
 
+@pytest.mark.slow
 async def test_patterns_take_every_character_between_enter_and_enter() -> None:
     app = make_app(small())
     async with app.run_test(size=LARGE) as pilot:
@@ -210,6 +213,7 @@ async def test_patterns_take_every_character_between_enter_and_enter() -> None:
         assert isinstance(app.screen, Overview)
 
 
+@pytest.mark.slow
 async def test_patterns_and_amounts_are_pasted_and_mended_at_a_cursor() -> None:
     app = make_app(small())
     async with app.run_test(size=LARGE) as pilot:
@@ -262,6 +266,7 @@ async def test_what_is_typed_in_a_rush_goes_into_the_field_that_was_gone_to() ->
         assert isinstance(app.screen, PlanScreen)
 
 
+@pytest.mark.slow
 async def test_who_keeps_what_and_who_would_not_fit() -> None:
     app = make_app(small())
     async with app.run_test(size=LARGE) as pilot:
@@ -325,6 +330,7 @@ async def test_what_a_daemon_has_no_command_for_is_not_said_to_be_set_and_nobody
         assert isinstance(app.screen, PlanScreen)
 
 
+@pytest.mark.slow
 async def test_with_static_partitions_a_plan_says_that_its_percentages_have_no_effect() -> None:
     app = make_app(small(static_partitioning=True))
     async with app.run_test(size=LARGE) as pilot:
@@ -335,6 +341,7 @@ async def test_with_static_partitions_a_plan_says_that_its_percentages_have_no_e
         assert "P on the overview (partitions) divides it" in " ".join(app.screen.query_one("#facts").text.split())
 
 
+@pytest.mark.slow
 async def test_help_lists_the_keys_of_the_plan() -> None:
     app = make_app(small())
     async with app.run_test(size=LARGE) as pilot:
@@ -347,6 +354,7 @@ async def test_help_lists_the_keys_of_the_plan() -> None:
         assert not re.search("Enter +Details", text)
 
 
+@pytest.mark.slow
 async def test_the_key_bars_show_the_users_keys() -> None:
     app = make_app(small(), keys={"plan.apply": "g", "daemon.start": "N", "quit": "f10"})
     async with app.run_test(size=LARGE) as pilot:
@@ -357,6 +365,7 @@ async def test_the_key_bars_show_the_users_keys() -> None:
             await press(pilot, "escape")
 
 
+@pytest.mark.slow
 async def test_a_small_terminal_says_so_and_comes_back() -> None:
     app = make_app(small())
     async with app.run_test(size=SMALL) as pilot:

@@ -6,6 +6,8 @@ import asyncio
 import time
 from dataclasses import replace
 
+import pytest
+
 from mpstui.core.activity import ActivityLook, Launcher, activity_look
 from mpstui.core.model import Past, ProcessKey
 from mpstui.ui.dialogs import DetailsScreen
@@ -33,6 +35,7 @@ class Counting:
         return activity_look(snapshot, seconds, "a counter of the test", counts, {C: "it has no libcuda.so mapped"})
 
 
+@pytest.mark.slow
 async def test_it_looks_once_and_again_at_the_key() -> None:
     app = trouble_app(node((member(A, 0), member(B, 0), member(C, 1))))
     async with app.run_test(size=(120, 40)) as pilot:

@@ -52,6 +52,7 @@ async def test_what_if_gives_what_was_recorded(who, lost, unhurt) -> None:
         assert "server 1402 would refuse" in text
 
 
+@pytest.mark.slow
 async def test_a_client_that_joins_groups_is_marked_and_what_it_would_be_without() -> None:
     app = trouble_app(containment())
     async with app.run_test(size=SIZE) as pilot:
@@ -109,6 +110,7 @@ async def test_who_waits_would_be_refused_and_unknown_devices_are_counted_in() -
         assert "?" in next(line for line in text.splitlines() if line.startswith("│▸ ✕ 3000 "))
 
 
+@pytest.mark.slow
 async def test_terminate_is_for_the_client_that_is_asked_about_and_not_for_its_neighbour() -> None:
     app = trouble_app(containment())
     async with app.run_test(size=SIZE) as pilot:

@@ -57,6 +57,7 @@ async def test_of_another_users_daemon_they_are_said_to_be_that_users_word() -> 
         assert "▲ only mallory's daemon says so" in text_of(app)
 
 
+@pytest.mark.slow
 async def test_kinds_are_marked_one_by_one() -> None:
     app = trouble_app(with_events())
     async with app.run_test(size=(80, 24)) as pilot:
@@ -141,6 +142,7 @@ async def test_this_client_and_how_far_back_by_one_key_each() -> None:
         assert kinds(app) == PLAIN
 
 
+@pytest.mark.slow
 async def test_search_goes_from_one_to_the_next_and_marks_it() -> None:
     app = trouble_app(with_events())
     async with app.run_test(size=SIZE) as pilot:
@@ -244,6 +246,7 @@ async def test_without_a_backend_the_snapshot_is_all_there_is() -> None:
         assert "no problem is known" in text_of(app)
 
 
+@pytest.mark.slow
 async def test_enter_on_the_events_panel_opens_it_there_and_enter_again_the_details() -> None:
     app = trouble_app(with_events())
     async with app.run_test(size=SIZE) as pilot:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from mpstui.core import condition
 from mpstui.core.model import LostClient, ProcessKey, StartFailures
 from mpstui.core.trust import Speaker
@@ -106,6 +108,7 @@ async def test_the_answer_is_in_view_where_the_text_is_longer_than_the_screen() 
         assert "It has waited" in text_of(app), "who scrolls back stays there"
 
 
+@pytest.mark.slow
 async def test_those_ahead_are_ended_by_identity_after_a_question() -> None:
     app = trouble_app(waiting())
     async with app.run_test(size=SIZE) as pilot:

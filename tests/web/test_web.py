@@ -190,6 +190,7 @@ async def test_a_session_is_what_its_tab_says_within_bounds() -> None:
         assert (await asyncio.wait_for(tab.receive(), 120)).type in (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSED)
 
 
+@pytest.mark.slow
 async def test_a_hundred_tabs_are_as_many_sessions_as_allowed_and_all_end() -> None:
     async with serving(sessions=3) as web:
         await web.enter()
