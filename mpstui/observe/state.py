@@ -54,6 +54,7 @@ _LOST_LIMIT: Final = 256
 _ELSEWHERE_LIMIT: Final = 1024
 _FAILED_LIMIT: Final = 64
 _UID_LIMIT: Final = 4096
+_LEFT_LIMIT: Final = 256
 _UID: Final = Event._fields.index("uid")
 _MOST_CONTEXTS: Final = 1024
 """More than any device takes: what a log says beyond that is not believed."""
@@ -181,6 +182,8 @@ class DaemonState:
     """The most contexts that a device takes, as it has said to a client that it refused (fact 13)."""
     uids: dict[int, int] = field(default_factory=dict)
     """Whose clients are and were, by PID, as control.log tells it; the latest ones."""
+    _left: dict[int, None] = field(default_factory=dict, metadata=NOT_KEPT)
+    """Of these, who has left a server; after so many others nothing more is told of them."""
     v3: V3Node | None = None
     """What a daemon of protocol 3 told last."""
     not_understood: str | None = None
@@ -335,13 +338,18 @@ class DaemonState:
 
     def _remove(self, server: ServerRecord, pid: int, time: float | None) -> list[Event]:
         client = server.clients.pop(pid, None)
+        self._left.pop(pid, None)
+        self._left[pid] = None
+        if len(self._left) > _LEFT_LIMIT:
+            del self._left[first := next(iter(self._left))]
+            self.uids.pop(first, None)
         if self.blocked_by == pid:
             self.blocked_by = None
         fault, when = server.fault, time or 0.0
         on = client.devices(when - NEARBY) if client is not None else frozenset()
         departed = server.departed
-        while departed and when - departed[first := next(iter(departed))][0] > NEARBY:
-            del departed[first]
+        while departed and when - departed[earliest := next(iter(departed))][0] > NEARBY:
+            del departed[earliest]
         # Whoever was hit or terminated before computed nothing any more: its end made no fault.
         idle = (client is not None and client.ended) or (fault is not None and pid in fault.hit)
         if not idle:
@@ -495,6 +503,7 @@ def _client_pending(state: DaemonState, event: Event, now: float) -> list[Event]
 
 def _client_admitted(state: DaemonState, event: Event, now: float) -> list[Event]:
     if event.pid and event.uid is not None:
+        state._left.pop(event.pid, None)
         state.uids.pop(event.pid, None)
         state.uids[event.pid] = event.uid
         if len(state.uids) > _UID_LIMIT:

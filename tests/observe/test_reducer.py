@@ -25,6 +25,7 @@ from mpstui.core.model import (
     Daemon,
     Device,
     Event,
+    EventKind,
     LostClient,
     OldLimit,
     PendingClient,
@@ -40,6 +41,7 @@ from mpstui.observe.discovery import Place
 from mpstui.observe.problems import find_problems
 from mpstui.observe.reducer import NodeState, Watching
 from mpstui.observe.sources import NvmlSample
+from mpstui.observe.state import DaemonState
 from mpstui.system.procfs import ProcessFacts
 from tests.observe.replay import DATA, PIPE, at, events, fold, lines, running, shot
 from tests.observe.test_logparse import control
@@ -641,3 +643,26 @@ def test_whoever_came_and_went_is_forgotten_once_no_event_is_about_him():
             }
     assert kept[0][:-1] == kept[1][:-1] == kept[2][:-1]
     assert max(each[-1] for each in kept) <= 290, "half as many more were kept between two looks"
+
+
+def test_whose_a_client_was_is_forgotten_once_many_others_have_left() -> None:
+    """And of one that stays, or comes again, it is known: what grew with each client that came and went."""
+    state = DaemonState(PIPE)
+
+    def told(kind: EventKind, pid: int, uid: int | None = None) -> int | None:
+        event = state.about(Event(kind, 1.0, PIPE, 1, pid, uid=uid))
+        state.apply(event, 1.0)
+        return event.uid
+
+    told("client_admitted", 5, 7)
+    told("client_connected", 5)
+    for pid in range(100, 2100):
+        told("client_admitted", pid, pid % 3)
+        assert told("client_connected", pid) == pid % 3
+        assert told("client_disconnected", pid) == pid % 3
+        told("client_admitted", 6, 9)
+        told("client_connected", 6)
+        assert told("client_disconnected", 6) == 9
+    assert told("client_disconnected", 2099) == 2099 % 3, "a line that comes late"
+    assert len(state.uids) < 300
+    assert told("client_disconnected", 5) == 7
