@@ -63,8 +63,8 @@ def find_program(name: str, environment: Mapping[str, str] = os.environ) -> str:
     has not written it.) But for root none that depends on where he stands.
 
     What is found is started by its path, and nobody else can exchange it until then: all that leads there, links and
-    directories, is root's, or a group's of the system. That is all that is judged: an interpreter that its first line
-    names by ``/usr/bin/env`` is looked for by the system, in ``own_path``.
+    directories, is root's; a group of the system may write to a directory of it. That is all that is judged: an
+    interpreter that its first line names by ``/usr/bin/env`` is looked for by the system, in ``own_path``.
     """
     if "/" in name:
         if os.geteuid() == 0 and not os.path.isabs(name):
@@ -95,14 +95,14 @@ def why_not_roots(path: str, *, program: bool = True) -> str:
         return _fault(path, program)
     except NotTrustedError as error:
         return f"{error}: {_AGAIN}"
-    except OSError:
-        return _ABSENT
+    except OSError as error:
+        return _ABSENT if error.errno in _NOT_THERE else f"{_UNSEEN}: {error_text(error)}"
 
 
 def _fault(path: str, program: bool) -> str:
     """Raises NotTrustedError, and OSError where it is not there."""
     ours, place = roots(), Path(path if program else os.path.join(path, "-"))
-    for _ in range(_LINKS):
+    for _ in range(_LINKS + 1):  # the last one is the file
         with ExitStack() as held:
             passed: list[tuple[Path, int]] = []
             way, steered = walk(place, held, None, False, passed)
@@ -115,7 +115,9 @@ def _fault(path: str, program: bool) -> str:
                     return f"{path_text(each)} belongs to {user_name(found.st_uid)}: {_AGAIN}"
                 if whose := _writer(fd, found, last=fd in {way[-1], passed[-1][1]}):
                     shown, mode = path_text(each), stat.S_IMODE(found.st_mode)
-                    return f"{shown} can be changed by {whose} (mode {mode:04o}): chmod go-w {shlex.quote(shown)}"
+                    # Who made a directory as /tmp is has meant it for all.
+                    remedy = _AGAIN if mode & stat.S_ISVTX else f"chmod go-w {shlex.quote(shown)}"
+                    return f"{shown} can be changed by {whose} (mode {mode:04o}): {remedy}"
             if not steered <= ours or INSIDE.match(os.fsencode(place)):
                 return f"another process says what {path_text(place)} is: take it out of PATH"
             if len({found.st_dev for found in seen}) > 1:  # on the root's own there is nobody else's file system
@@ -123,7 +125,7 @@ def _fault(path: str, program: bool) -> str:
             if not program:
                 return ""
             if not stat.S_ISLNK(seen[-1].st_mode):
-                return "" if stat.S_ISREG(seen[-1].st_mode) and seen[-1].st_mode & 0o111 else _ABSENT
+                return "" if _is_program(path) else _ABSENT
             place = place.parent / os.fsdecode(os.readlink(b"", dir_fd=passed[-1][1]))
     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
 
@@ -137,12 +139,11 @@ def _writer(fd: int, found: os.stat_result, *, last: bool) -> str:
         return ""
     if mode & stat.S_IWOTH:
         return "everybody"
-    return "its group" if mode & stat.S_IWGRP and (not _is_systems(found.st_gid) or has_acl(fd)) else ""
-
-
-def _is_systems(gid: int) -> bool:
-    """Whether it is a group of the system's; the users' is none, which whoever has an account may be in."""
-    return gid < SYSTEM_UIDS and gid != _USERS
+    # A directory may be a group's of the system, as /usr/local/bin is staff's; the users' is none of these, which
+    # whoever has an account may be in. A file may not: no layout asks for it, and staff, adm or docker have ordinary
+    # users among them on many nodes.
+    good = found.st_gid < SYSTEM_UIDS and found.st_gid != _USERS if stat.S_ISDIR(mode) else found.st_gid == 0
+    return "" if good and not has_acl(fd) else "its group"
 
 
 def _is_program(path: str) -> bool:
@@ -167,6 +168,8 @@ class _Look:
 
     def holds(self, bad: float) -> bool:
         """Whether it need not be looked again: it is not long ago, or has not come to its end."""
+        if self.said.startswith(_UNSEEN):  # for want of a descriptor, of memory: not the fault of what is there
+            bad = 0.0
         return self._thread.is_alive() or time.monotonic() - self.begun < (bad if self.said else _HOLDS)
 
     def wait(self) -> None:
@@ -184,6 +187,8 @@ _USERS: Final = 100
 """The group ``users`` on Debian, RHEL and SUSE."""
 _ABSENT: Final = "it is not there, or is no program"
 MISSING: Final = "it is not on PATH"
+_NOT_THERE: Final = frozenset((errno.ENOENT, errno.ENOTDIR, errno.EINVAL, errno.ENAMETOOLONG))
+_UNSEEN: Final = "it cannot be looked at"
 _SILENT: Final = "it does not answer"
 _STANDS: Final = "that depends on where you are; write the places of PATH from / on"
 _AGAIN: Final = "install the program again as root, in a place of root's"

@@ -3,12 +3,13 @@ directory. A place of PATH was judged by itself, and root ran what lay in it."""
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 import warm
@@ -75,6 +76,11 @@ def _the_users(there: Bin, name: str) -> None:
     there.put(name, 0o775, gid=100)
 
 
+def _the_staffs(there: Bin, name: str) -> None:
+    """A group of the system's has ordinary users among its members on many nodes, as staff, adm and docker."""
+    there.put(name, 0o775, gid=50)
+
+
 def _a_link_to_his(there: Bin, name: str) -> None:
     (there.place / name).symlink_to(there.his.home / "bin" / name)
 
@@ -110,6 +116,7 @@ WAYS: Final[dict[str, Callable[[Bin, str], None]]] = {
     "for all": _for_all,
     "his group's": _his_groups,
     "the users'": _the_users,
+    "the staff's": _the_staffs,
     "a link to his": _a_link_to_his,
     "a link through his": _a_link_through_his,
     "root's link in his": _roots_link_in_his,
@@ -197,11 +204,14 @@ def test_the_next_one_of_roots_is_taken(trap: Bin) -> None:
 
 
 def test_what_is_roots_all_the_way_is_found(there: Bin) -> None:
-    """Through links of root's, past a sticky directory as /tmp is, and where a group of the system's may write."""
+    """Through links of root's, past a sticky directory as /tmp is, in a directory where a group of the system's may
+    write, as /usr/local/bin is staff's, and a file of root's own group."""
+    os.chown(there.place, 0, 50)
+    there.place.chmod(0o2775)
     (there.home / "other").symlink_to("real")
     (there.place / CONTROL).symlink_to(os.path.join("..", "other", ".", CONTROL))
     assert find_program(CONTROL, {"PATH": f"{there.place}"}) == os.fspath(there.place / CONTROL)
-    there.put("ssh", 0o775, gid=50)
+    there.put("ssh", 0o775)
     assert find_program("ssh", {"PATH": f"{there.place}"}) == os.fspath(there.place / "ssh")
 
 
@@ -216,6 +226,44 @@ def test_a_name_with_a_slash_is_as_it_was_written(trap: Bin, monkeypatch: pytest
         find_program(f"./{CONTROL}")
     with pytest.raises(ProgramError, match="it is not there, or is no program"):
         find_program(f"{trap.place}/missing")
+
+
+@pytest.mark.parametrize(("mode", "whose"), [(0o1777, "everybody"), (0o1775, "its group")])
+def test_nobody_is_told_to_close_a_directory_as_tmp_is(there: Bin, mode: int, whose: str) -> None:
+    """The remedy was ``chmod go-w /tmp``, without which no other user's program works."""
+    there.put(CONTROL, 0o755)
+    os.chown(there.place, 0, there.his.uid)
+    there.place.chmod(mode)
+    place, program = there.place, there.place / CONTROL
+    assert _why(there) == (
+        f"PATH leads to {program}, which is not used: {place} can be changed by {whose} (mode {mode:04o}): {own._AGAIN}"
+    )
+
+
+def test_what_may_not_be_executed_is_passed_over(there: Bin, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a file system that is mounted with noexec."""
+    there.put(CONTROL, 0o755)
+    real, refused = os.access, os.fspath(there.place)
+    monkeypatch.setattr(
+        os, "access", lambda path, *more, **named: not str(path).startswith(refused) and real(path, *more, **named)
+    )
+    assert find_program(CONTROL, {"PATH": f"{there.place}:{there.real}"}) == os.fspath(there.real / CONTROL)
+
+
+def test_what_cannot_be_looked_at_now_is_said_and_looked_at_again(there: Bin, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process without a descriptor to spare found no place of PATH, and for ten seconds more said that it is not
+    there."""
+    there.put(CONTROL, 0o755)
+    real = own.walk
+
+    def walk(*args: Any, **named: Any) -> Any:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(own, "_looks", {})
+    monkeypatch.setattr(own, "walk", walk)
+    assert "it cannot be looked at: Too many open files" in _why(there)
+    monkeypatch.setattr(own, "walk", real)
+    assert find_program(CONTROL, {"PATH": f"{there.place}"}) == os.fspath(there.place / CONTROL)
 
 
 def test_no_list_names_him(there: Bin) -> None:
