@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import fnmatch
 import functools
@@ -419,25 +420,27 @@ def _open_to_others(pipe_dir: Path, owners: Collection[int], folder: int | None 
     place = pipe_dir
     for _ in range(_LINKS):
         with ExitStack() as held:
-            walk(place, held, owners, False)
-        if not place.is_symlink():
-            break
-        if not makers_of(place, os.lstat(place), owners) <= {*owners}:
-            raise NotTrustedError(f"{path_text(place)} is a link of somebody else's", "owner")
-        place = Path(os.path.join(place.parent, os.readlink(place)))
-    fd = os.open(place, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        if folder is not None and not os.path.sameopenfile(fd, folder):
-            raise NotTrustedError(f"{path_text(pipe_dir)} led to another directory just now", "steered")
-        judge_mounts(place, (fd,), owners)
-        judge_entry(place, fd, os.fstat(fd), owners)
-    except NotTrustedError as error:
-        if error.fault != "writable":
-            raise
-        return True
-    finally:
-        os.close(fd)
-    return False
+            passed: list[tuple[Path, int]] = []
+            walk(place, held, owners, False, passed)
+            if place.is_symlink():
+                judge_mounts(place, (each for _, each in passed), owners)
+                if not makers_of(place, os.lstat(place), owners) <= {*owners}:
+                    raise NotTrustedError(f"{path_text(place)} is a link of somebody else's", "owner")
+                place = Path(os.path.join(place.parent, os.readlink(place)))
+                continue
+            fd = os.open(place, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            held.callback(os.close, fd)
+            if folder is not None and not os.path.sameopenfile(fd, folder):
+                raise NotTrustedError(f"{path_text(pipe_dir)} led to another directory just now", "steered")
+            judge_mounts(place, (*(each for _, each in passed), fd), owners)
+            try:
+                judge_entry(place, fd, os.fstat(fd), owners)
+            except NotTrustedError as error:
+                if error.fault != "writable":
+                    raise
+                return True
+            return False
+    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
 
 
 def lock_holder(pipe_dir: Path, daemons: Sequence[DaemonProcess] = ()) -> int | None:

@@ -396,15 +396,19 @@ def _folder(place: TurnPlace, held: ExitStack) -> int:
     if place.beside and not place.instead:
         with suppress(OSError):
             os.mkdir(folder, 0o700)
+    passed: list[tuple[Path, int]] = []
     try:
-        return walk(place.path, held, owners, place.instead)[0][-1]
+        way, _ = walk(place.path, held, owners, place.instead, passed)
+        judge_mounts(folder, (each for _, each in passed), owners)
+        return way[-1]
     except NotTrustedError as error:
         if error.fault != "writable" or not place.exposed:
             raise
-    above = walk(folder, held, owners, False)[0][-1]
+    passed = []
+    above = walk(folder, held, owners, False, passed)[0][-1]
     found = os.open(folder.name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
     held.callback(os.close, found)
-    judge_mounts(folder, (found,), owners)
+    judge_mounts(folder, (*(each for _, each in passed), found), owners)
     try:
         judge_entry(folder, found, os.fstat(found), owners)
     except NotTrustedError as error:

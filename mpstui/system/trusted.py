@@ -64,7 +64,8 @@ def open_trusted(path: Path, flags: int, owners: Collection[int], *, make: bool 
     the other end of a FIFO. Raises NotTrustedError, and OSError.
     """
     with ExitStack() as held:
-        way, steered = walk(path, held, owners, make)
+        passed: list[tuple[Path, int]] = []
+        way, steered = walk(path, held, owners, make, passed)
         fd = _open(path, flags, way[-1])
         try:
             found = _regular(path, fd)
@@ -73,7 +74,7 @@ def open_trusted(path: Path, flags: int, owners: Collection[int], *, make: bool 
                 raise NotTrustedError(f"{path_text(path)} has {found.st_nlink} names (hard links)", "hard_links")
             if steered and found.st_uid not in steered:
                 raise _led_elsewhere(path, steered, found.st_uid)
-            judge_mounts(path, (*way, fd), owners)
+            judge_mounts(path, (*(each for _, each in passed), fd), owners)
         except BaseException:
             os.close(fd)
             raise
@@ -82,18 +83,22 @@ def open_trusted(path: Path, flags: int, owners: Collection[int], *, make: bool 
 
 def judge_directory(path: Path, owners: Collection[int]) -> None:
     """Raises NotTrustedError where others than ``owners`` own a directory or link of the way to ``path``, itself among
-    it, or may change one that is not sticky; OSError where it is not there, or no directory.
+    it, or may change one that is not sticky, or where others run a file system of it; OSError where it is not there, or
+    no directory.
     """
     with ExitStack() as held:
-        walk(path / "-", held, owners, False)
+        passed: list[tuple[Path, int]] = []
+        walk(path / "-", held, owners, False, passed)
+        judge_mounts(path, (fd for _, fd in passed), owners)
 
 
 def judge_own(path: Path, owners: Collection[int]) -> None:
     """As :func:`judge_directory`, for a directory in which others may not make anything either, as in one that is
     sticky; the way is judged as far as there is one. OSError where it is not there."""
     with ExitStack() as held:
-        way, _ = walk(path / "-", held, owners, False)
-        judge_mounts(path, way, owners)
+        passed: list[tuple[Path, int]] = []
+        way, _ = walk(path / "-", held, owners, False, passed)
+        judge_mounts(path, (fd for _, fd in passed), owners)
         mode = stat.S_IMODE(os.fstat(way[-1]).st_mode)
         if mode & stat.S_ISVTX and mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise NotTrustedError(f"others may write to {path_text(path)} (mode {mode:04o})", "writable", "others")
@@ -403,20 +408,33 @@ def _group_name(gid: int) -> str:
 
 def judge_mounts(path: Path, way: Iterable[int], owners: Collection[int]) -> None:
     """Raises NotTrustedError on a file system in user space that somebody else runs: it may say what it likes of who
-    owns its files."""
-    theirs: dict[bytes, int] = {}
-    for line in (read_proc("/proc/self/mountinfo") or b"").splitlines():
-        head, _, tail = line.partition(b" - ")
-        kind, *_, options = tail.split(b" ")
+    owns its files, and where its links lead. ``way``: what the way goes through, the links too.
+
+    It may be taken away after its answers and before the list of what is mounted is read, and is in none then; another
+    process' root has a list of its own, and whoever runs that process is judged.
+    """
+    top = os.stat("/").st_dev
+    devices = {found.st_dev: fd for fd in way if (found := os.fstat(fd)).st_dev != top}
+    if not devices:
+        return  # on the root's own there is nobody else's
+    left = {b"%d:%d" % (os.major(device), os.minor(device)): fd for device, fd in devices.items()}
+    lines = (read_proc("/proc/self/mountinfo") or b"").splitlines()
+    for line in lines:
+        if left.pop(line.split(b" ", 3)[2], None) is None:
+            continue
+        kind, *_, options = line.partition(b" - ")[2].split(b" ")
         if kind.startswith(b"fuse") and (user := _FUSE_OWNER.search(options)) and int(user[1]) not in owners:
-            theirs[head.split(b" ", 1)[0]] = int(user[1])
-    if not theirs:
-        return  # whatever the way is on; to ask that is a file of /proc for each of its directories
-    ids = {found[1] for fd in way if (found := _MOUNT_ID.search(read_proc(f"/proc/self/fdinfo/{fd}", 1 << 12) or b""))}
-    for number, uid in theirs.items():
-        if number in ids:
-            whose = user_name(uid)
+            whose = user_name(int(user[1]))
             raise NotTrustedError(f"{path_text(path)} is on a file system that {whose} runs", "owner", whose)
+    if not left or INSIDE.match(os.fsencode(path)):
+        return
+    numbers = {line.split(b" ", 1)[0] for line in lines}
+    for fd in left.values():  # as of a volume of btrfs, whose number no line has
+        number = _MOUNT_ID.search(read_proc(f"/proc/self/fdinfo/{fd}", 1 << 12) or b"")
+        if number is None or number[1] not in numbers:
+            raise NotTrustedError(
+                f"{path_text(path)} is on a file system that is no longer mounted", "steered", "others"
+            )
 
 
 # The one place where logs are opened: whose they are decides whether they are read.

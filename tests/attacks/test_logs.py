@@ -435,21 +435,31 @@ def test_a_second_name_is_not_trusted(crowd: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "believed"),
     [
-        (b"77 1 0:50 / /x rw - fuse.sshfs host rw,user_id=0,group_id=0", True),
-        (b"77 1 0:50 / /x rw - fuse.sshfs host rw,user_id=64101,group_id=0", False),
-        (b"77 1 0:50 / /x rw - fuseblk /dev/sdb1 rw,user_id=64101,group_id=0", False),
-        (b"78 1 0:50 / /y rw - fuse.sshfs host rw,user_id=64101,group_id=0", True),
-        (b"77 1 8:1 / /x rw - ext4 /dev/sda1 rw,user_id=64101", True),
+        ("77 1 {its} / /x rw - fuse.sshfs host rw,user_id=0,group_id=0", True),
+        ("77 1 {its} / /x rw - fuse.sshfs host rw,user_id=64101,group_id=0", False),
+        ("77 1 {its} / /x rw - fuseblk /dev/sdb1 rw,user_id=64101,group_id=0", False),
+        (
+            "78 1 0:2050 / /y rw - fuse.sshfs host rw,user_id=64101,group_id=0\n77 1 {its} / /x rw - xfs /dev/sda1 rw",
+            True,
+        ),
+        ("77 1 {its} / /x rw - ext4 /dev/sda1 rw,user_id=64101", True),
+        ("77 1 0:2050 / /x rw - btrfs /dev/sda1 rw,subvol=/x", True),  # its files have a number that is in no line
+        ("78 1 0:2050 / /y rw - ext4 /dev/sda1 rw", False),  # no longer mounted
     ],
 )
 def test_who_runs_a_file_system_says_who_owns_its_files(
-    crowd: Path, monkeypatch: pytest.MonkeyPatch, line: bytes, believed: bool
+    crowd: Path, monkeypatch: pytest.MonkeyPatch, line: str, believed: bool
 ) -> None:
-    def read_proc(path: str, limit: int = 0) -> bytes:
-        return line if path == "/proc/self/mountinfo" else b"pos:\t0\nflags:\t0100000\nmnt_id:\t77\n"
-
+    """One that is not the root's; test_userspace.py has it really mounted."""
     (crowd / "control.log").write_text(LINE)
+    real, its = os.stat, os.stat(crowd).st_dev
+    told = line.format(its=f"{os.major(its)}:{os.minor(its)}").encode()
+
+    def read_proc(path: str, limit: int = 0) -> bytes:
+        return told if path == "/proc/self/mountinfo" else b"pos:\t0\nflags:\t0100000\nmnt_id:\t77\n"
+
     monkeypatch.setattr(trusted, "read_proc", read_proc)
+    monkeypatch.setattr(os, "stat", lambda path, *more, **named: real("/proc" if path == "/" else path, *more, **named))
     assert is_believed(crowd / "control.log", ROOT) is believed
 
 

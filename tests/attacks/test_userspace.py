@@ -1,0 +1,56 @@
+"""A file system in user space that another user runs, which says of itself what he likes: really mounted."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from mpstui.observe.discovery import find_speaker
+from mpstui.system import own
+from mpstui.system.own import own_path, temporary_place
+from mpstui.system.trusted import NotTrustedError, is_believed, judge_directory, owners_of
+
+from .conftest import Stranger
+from .userspace import mounted
+
+
+@pytest.fixture
+def his(roots: Stranger, stranger: Stranger, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory of his in one of root's, where he mounts."""
+    (place := roots.home / "his").mkdir()
+    os.chown(place, stranger.uid, stranger.uid)
+    monkeypatch.setattr(own, "_looks", {})
+    return place
+
+
+@pytest.mark.parametrize("leaves_at", ["", "bin", "control.log"])
+def test_nothing_of_it_is_roots_nor_when_it_is_taken_away_meanwhile(
+    his: Path, stranger: Stranger, leaves_at: str
+) -> None:
+    """The list of what is mounted was read after the way was walked: taken away between, it was no longer there, and
+    root's by its own word."""
+    with mounted(his, stranger.uid, leaves_at=leaves_at):
+        assert not is_believed(his / "bin" / "control.log", owners_of(0))
+        if leaves_at != "bin":
+            return
+    with mounted(his, stranger.uid, leaves_at=leaves_at):
+        assert own_path({"PATH": f"{his}/bin:/usr/bin"}) == "/usr/bin"
+
+
+def test_nor_is_what_its_link_leads_to(
+    his: Path, stranger: Stranger, roots: Stranger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The link is root's by its own word, and leads to a directory that is root's: until he lets it lead elsewhere."""
+    (mine := roots.home / "mine").mkdir()
+    (mine / "control.log").write_text("")
+    with mounted(his, stranger.uid, leads=mine):
+        assert not is_believed(his / "link" / "control.log", owners_of(0))
+        for place in (his, his / "bin", his / "link"):
+            with pytest.raises(NotTrustedError, match=f"on a file system that UID {stranger.uid} runs"):
+                judge_directory(place, {0})
+        assert find_speaker(his / "link").steered
+        monkeypatch.setenv("TMPDIR", os.fspath(his / "bin"))
+        assert temporary_place() == "/tmp"
+    judge_directory(mine, {0})
