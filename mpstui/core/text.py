@@ -117,7 +117,9 @@ def error_text(error: Exception) -> str:
     """What an exception says, without the path and the address that Python's words for an error of the system have in
     them."""
     said = (error.strerror or "").partition(" (while attempting to")[0] if isinstance(error, OSError) else None
-    return printable(said or ("" if isinstance(error, OSError) else str(error)) or type(error).__name__)
+    if said:  # the system's, and short, or mpstui's own, which may have paths in it and what to do about them
+        return printable(said, 4 * 4096)
+    return printable(("" if isinstance(error, OSError) else str(error)) or type(error).__name__)
 
 
 def parse_size(text: str) -> int | None:

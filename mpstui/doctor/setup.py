@@ -84,7 +84,12 @@ def binary(facts: Facts) -> Iterator[Finding]:
 
 def server_binary(facts: Facts) -> Iterator[Finding]:
     """The daemon starts the server's binary itself; nobody else should."""
-    if facts.server_trouble:
+    if facts.server_trouble and not facts.server_binary:
+        text = f"it is not beside the control binary, and {facts.server_trouble}"
+        yield Finding(
+            "server_binary", "warning", "nvidia-cuda-mps-server", text, "Install it beside the control binary, as root."
+        )
+    elif facts.server_trouble:
         text = f"a daemon of root's starts it, and others can change it: {facts.server_trouble}"
         remedy = "Until then start no daemon as root: others' programs could run with root's rights."
         yield Finding("server_binary", "error", "nvidia-cuda-mps-server", text, remedy)

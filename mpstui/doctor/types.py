@@ -163,7 +163,8 @@ class Facts:
     server_binary: str | None = None
     """Where the server's binary is that the daemon starts; None where it was not looked for, empty where it is not."""
     server_trouble: str = ""
-    """Why root should not let a daemon start it: others can change it. One clause, with the remedy."""
+    """Why root should not let a daemon start it, as others can change it; without ``server_binary`` why none was found
+    on PATH. One clause, with the remedy."""
     strays: tuple[Stray, ...] = ()
     shm: ShmFacts = field(default_factory=lambda: ShmFacts(False))
     counting: tuple[str, str | None] | None = None

@@ -71,7 +71,7 @@ class PrivateDaemon:
             with contextlib.suppress(asyncio.TimeoutError):
                 said = await asyncio.wait_for(guard.stdout.readline(), patience(_START_SECONDS))
         if said != READY:
-            reason = printable(said.strip(), 500) or "no reason given"
+            reason = printable(said.strip(), 4 * 4096) or "no reason given"
             raise PrivateDaemonError(f"a private daemon does not start: {reason}")
         answer = await self.control.get_server_list()
         if not answer.ok:

@@ -240,6 +240,15 @@ def test_nobody_is_told_to_close_a_directory_as_tmp_is(there: Bin, mode: int, wh
     )
 
 
+async def test_the_remedy_is_told_whole_of_a_long_path(there: Bin) -> None:
+    """As of modules and of spack: the path is in it three times, and the end was cut off."""
+    (place := there.place / ("deep" * 40)).mkdir()
+    (program := place / CONTROL).write_bytes((there.real / CONTROL).read_bytes())
+    program.chmod(0o757)
+    said = (await exchange((CONTROL,), b"", {"PATH": os.fspath(place)}, 60, "ps")).message
+    assert said.endswith(f": chmod go-w {program}.")
+
+
 def test_what_may_not_be_executed_is_passed_over(there: Bin, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a file system that is mounted with noexec."""
     there.put(CONTROL, 0o755)
@@ -359,6 +368,29 @@ def test_doctor_tells_of_a_server_binary_that_a_daemon_of_roots_would_start(
     (finding,) = server_binary(facts)
     assert finding.verdict == "error"
     assert trouble in finding.evidence
+
+
+def test_doctor_says_no_more_of_a_server_binary_than_is_known(there: Bin, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That others can change it was said of one that is not beside the control binary and of which a mount in PATH may
+    know, and of one below the directory where somebody stands."""
+    there.put(CONTROL, 0o755)
+    here = there.his.home / "nvidia-cuda-mps-server"
+    here.write_text("#!/bin/sh\n")
+    here.chmod(0o755)
+    monkeypatch.chdir(there.his.home)
+    comes, real = threading.Event(), own._why_others
+    monkeypatch.setattr(own, "_why_others", lambda place: "" if place == "/away" and comes.wait(300) else real(place))
+    monkeypatch.setattr(own, "_ANSWERS", 0.05)
+    monkeypatch.setattr(own, "_looks", {})
+    eventually(lambda: own_path({"PATH": f"{there.place}:/away"}) == f"{there.place}")
+    for path, why in (("/away", "it is not on PATH, but /away does not answer"), (".", own._STANDS)):
+        monkeypatch.setenv("PATH", f"{path}:{there.place}")
+        place, trouble = _server_binary((CONTROL,))
+        assert (place, trouble[-len(why) :]) == ("", why)
+        facts = Facts(Snapshot(0.0), BinaryFacts(None), server_binary=place, server_trouble=trouble)
+        (finding,) = server_binary(facts)
+        assert (finding.verdict, finding.evidence) == ("warning", f"it is not beside the control binary, and {trouble}")
+    comes.set()
 
 
 def test_a_folder_in_one_place_that_is_another_place_is_still_one(there: Bin) -> None:
