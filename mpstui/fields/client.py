@@ -821,7 +821,7 @@ def groups_of(clients: Iterable[Client], by: str, view: View) -> list[Group]:
         if client.key in lies and not (own or "").startswith(CLAIMS):
             own = f"{CLAIMS}{own or UNKNOWN}"
         found.setdefault(own, []).append(client)
-    apart = [set(name.split(",")) for name in found if name is not None] if by == "gpu" else []
+    apart = [_gpus_in(name) for name in found if name is not None] if by == "gpu" else []
     return [
         Group(by, name, tuple(clients), ordinals, view.device, name is not None and _others(name, apart))
         for name, clients in found.items()
@@ -838,9 +838,14 @@ def _called(clients: Iterable[Client]) -> Mapping[str, str]:
     return {own: name for own, name in told if names.count(name) == 1}
 
 
+def _gpus_in(name: str) -> set[str]:
+    """The GPUs that the name of a group is made of."""
+    return set(name.removeprefix(CLAIMS).split(","))
+
+
 def _others(name: str, apart: Iterable[set[str]]) -> bool:
     """Whether another group has one of these GPUs too."""
-    own = set(name.split(","))
+    own = _gpus_in(name)
     return any(own & each and own != each for each in apart)
 
 

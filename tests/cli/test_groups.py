@@ -131,6 +131,16 @@ def test_who_cannot_be_a_client_of_a_users_daemon_is_in_no_group_with_those_who_
     assert [g.name for g in found if g.memory == {"GPU-0": 5}] == [names[1]]
 
 
+def test_a_process_that_it_names_on_two_gpus_makes_a_group_of_one_no_whole_gpus() -> None:
+    """GPU 1 was “1 only” and GPU 0 “0”, which says that nothing else is there."""
+    his = [client(10 + n, None, uid=2002, user="mallory", server_pid=1, gpu_memory={f"GPU-{n}": 1}) for n in range(2)]
+    roots = client(12, None, uid=0, user="root", server_pid=1, gpu_memory={"GPU-0": 1, "GPU-1": 1})
+    servers = (Server(ProcessKey(1), uid=2002, user="mallory", clients=(*his, roots)),)
+    daemon = Daemon(Path("/p"), uid=2002, speaker=Speaker(2002, "a daemon of mallory"), servers=servers)
+    found = grouped(daemon, "gpu", View(indices={"GPU-0": 0, "GPU-1": 1}))
+    assert sorted(g.words for g in found) == ["0 only", "1 only", "claims 0 and 1"]
+
+
 def test_limits_of_which_one_is_not_known_have_no_sum() -> None:
     daemon = Daemon(
         Path("/p"),
