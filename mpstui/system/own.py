@@ -120,7 +120,8 @@ def _fault(path: str, program: bool) -> str:
                     return f"{shown} can be changed by {whose} (mode {mode:04o}): {remedy}"
             if not steered <= ours or INSIDE.match(os.fsencode(place)):
                 return f"another process says what {path_text(place)} is: take it out of PATH"
-            judge_mounts(place, (fd for _, fd in passed), ours)
+            if len({found.st_dev for found in seen}) > 1:  # on the root's own there is nobody else's file system
+                judge_mounts(place, (fd for _, fd in passed), ours)
             if not program:
                 return ""
             if not stat.S_ISLNK(seen[-1].st_mode):
