@@ -256,14 +256,15 @@ def _binary(command: Sequence[str]) -> BinaryFacts:
 def _server_binary(command: Sequence[str]) -> tuple[str | None, str]:
     """Where the daemon finds it, beside the control binary or on PATH, and why root should not let a daemon start it;
     or why there is none on PATH. It is never run."""
+    name = command[0] if command else PROGRAM
     try:
-        path = find_program(command[0] if command else PROGRAM)
+        path = find_program(name)
     except ProgramError:
         return None, ""
     beside = os.path.join(os.path.dirname(os.path.realpath(path)), _SERVER)
     if os.path.isfile(beside) and os.access(beside, os.X_OK):
         # Whoever has named the control binary whole has named its folder.
-        judged = os.geteuid() == 0 and "/" not in command[0]
+        judged = os.geteuid() == 0 and "/" not in name
         return beside, why_not_roots(beside) if judged else ""
     try:
         return find_program(_SERVER), ""

@@ -46,14 +46,12 @@ class ProgramError(FileNotFoundError):
 def own_path(environment: Mapping[str, str] = os.environ) -> str:
     """PATH for what nobody has typed: without places that are no whole path, which are wherever one stands, and for
     root without those where another user can put a program. A group's of the system are left in:
-    ``/usr/local/bin`` may be ``staff``'s."""
-    places = [p for p in _places(environment) if os.path.isabs(p)]
-    others = _others(places) if os.geteuid() == 0 else {}
-    return os.pathsep.join(place for place in places if place not in others) or os.defpath
+    ``/usr/local/bin`` may be ``staff``'s. Where none is left: the system's, as an empty PATH is wherever one stands."""
+    return os.pathsep.join(_own_places(environment)) or os.defpath
 
 
 def find_program(name: str, environment: Mapping[str, str] = os.environ) -> str:
-    """The path of the program of that name: the first one in a place of :func:`own_path`, for root the first that
+    """The path of the program of that name: the first one in PATH, in a place of :func:`own_path`, for root the first that
     nobody else can have written, put there, or led to by a link, step by step. Raises ProgramError.
 
     One that is not good is passed over as a place is that is not: whichever is run is root's own, and where there is
@@ -74,9 +72,8 @@ def find_program(name: str, environment: Mapping[str, str] = os.environ) -> str:
         return name
     if not name:
         raise ProgramError(MISSING)
-    path = own_path(environment)
     # lexists asks a place that has answered just now; what a link leads to may be on a mount that does not.
-    found = [f"{place}/{name}" for place in path.split(os.pathsep) if os.path.lexists(f"{place}/{name}")]
+    found = [f"{place}/{name}" for place in _own_places(environment) if os.path.lexists(f"{place}/{name}")]
     if os.geteuid() != 0:
         good = next(filter(_is_program, found), None)
     else:
@@ -148,6 +145,12 @@ def _writer(fd: int, found: os.stat_result, *, last: bool) -> str:
 
 def _is_program(path: str) -> bool:
     return os.path.isfile(path) and os.access(path, os.X_OK)
+
+
+def _own_places(environment: Mapping[str, str]) -> list[str]:
+    places = [place for place in _places(environment) if os.path.isabs(place)]
+    others = _others(places) if os.geteuid() == 0 else {}
+    return [place for place in places if place not in others]
 
 
 def _places(environment: Mapping[str, str]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -76,7 +77,7 @@ def test_a_file_system_that_a_stranger_runs_makes_nobody_root(
     """It may say of its sockets that root owns them (where fuse.conf lets others in)."""
     lying_daemon(roots, roots.home / "p", clients=[])
     assert find_speaker(roots.home / "p").uid == 0
-    read = trusted.read_proc
+    read, real = trusted.read_proc, os.stat
 
     def mounted(path: str, limit: int = 1 << 20) -> bytes | None:
         found = read(path, limit)
@@ -84,4 +85,6 @@ def test_a_file_system_that_a_stranger_runs_makes_nobody_root(
         return re.sub(rb"(?m) - .*$", options, found or b"") if path.endswith("/mountinfo") else found
 
     monkeypatch.setattr(trusted, "read_proc", mounted)
+    # What is on the root's own is not looked up: here nothing is.
+    monkeypatch.setattr(os, "stat", lambda path, *more, **named: real("/proc" if path == "/" else path, *more, **named))
     assert find_speaker(roots.home / "p").uid is None

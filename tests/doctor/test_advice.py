@@ -124,6 +124,8 @@ def test_the_servers_binary_is_looked_for_beside_the_control_binary(
     assert verdicts(setup.server_binary, found) == ["ok"]
     assert not (tmp_path / "was-run").exists()
     assert verdicts(setup.server_binary, Facts(Snapshot(0.0), BinaryFacts(None))) == []
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert gather(Snapshot(0.0), (), ()).server_binary == str(server), "also where no control binary is named"
 
 
 TRACER = """
