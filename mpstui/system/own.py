@@ -51,8 +51,8 @@ def own_path(environment: Mapping[str, str] = os.environ) -> str:
 
 
 def find_program(name: str, environment: Mapping[str, str] = os.environ) -> str:
-    """The path of the program of that name: the first one in PATH, in a place of :func:`own_path`, for root the first that
-    nobody else can have written, put there, or led to by a link, step by step. Raises ProgramError.
+    """The path of the program of that name: the first one in a whole place of PATH, for root the first that nobody else
+    can have written, put there, or led to by a link, step by step. Raises ProgramError.
 
     One that is not good is passed over as a place is that is not: whichever is run is root's own, and where there is
     none it is told which was not used, and why. A name with a ``/`` is as somebody has written it down, as
