@@ -27,7 +27,7 @@ unit: $(VENV)/.ready-dev
 	$(BIN)/pytest --collect-only -qq -p no:xdist > /dev/null || true
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal --part $(PART)
 
-# One test in fifteen, which take more than half of the time: CI runs them behind `make test`.
+# One test in eleven, which take more than half of the time: CI runs them behind `make test`.
 test-slow:
 	+$(MAKE) --no-print-directory unit PART=slow
 

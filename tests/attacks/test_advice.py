@@ -130,6 +130,7 @@ def test_why_says_nothing_of_roots_process_on_a_strangers_word(stranger: Strange
     assert "Start it as that user" not in told
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("usual_deadline")
 def test_a_silent_daemon_of_a_strangers_does_not_advise_an_end(stranger: Stranger) -> None:
     lying_daemon(stranger, stranger.home / "p", clients=[], deaf=True)
@@ -138,6 +139,7 @@ def test_a_silent_daemon_of_a_strangers_does_not_advise_an_end(stranger: Strange
     assert f"The daemon belongs to UID {stranger.uid}: leave it to its owner" in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("usual_deadline")
 def test_a_silent_daemon_of_a_strangers_does_not_fail_roots_status(
     stranger: Stranger, roots: Stranger, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]

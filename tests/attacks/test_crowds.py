@@ -31,6 +31,7 @@ def test_directories_of_a_stranger_do_not_crowd_out_those_of_root(
     assert crowd / "mps_900" in {place.pipe_dir for place in places}
 
 
+@pytest.mark.slow
 def test_daemons_of_a_stranger_do_not_crowd_out_those_of_root(
     stranger: Stranger, crowd: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -28,6 +28,7 @@ def decoy(who: Stranger, pipe_dir: Path) -> subprocess.Popen[str]:
     return posing(who, WAITS, who.home / "decoy", pipe_dir)
 
 
+@pytest.mark.slow
 def test_of_two_on_one_directory_the_one_that_listens_is_ended(stranger: Stranger) -> None:
     pipe_dir = stranger.home / "p"
     first = decoy(stranger, pipe_dir)
@@ -41,6 +42,7 @@ def test_of_two_on_one_directory_the_one_that_listens_is_ended(stranger: Strange
     assert lives(second)
 
 
+@pytest.mark.slow
 def test_a_stranger_who_names_roots_directory_is_not_taken_for_its_daemon(
     stranger: Stranger, roots: Stranger, tmp_path: Path
 ) -> None:
@@ -55,6 +57,7 @@ def test_a_stranger_who_names_roots_directory_is_not_taken_for_its_daemon(
     assert lives(his)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("locks", [True, False], ids=["with the lock", "without it"])
 def test_a_setuid_program_of_that_name_is_no_daemon(stranger: Stranger, locks: bool) -> None:
     """It runs as root, and a stranger has started it: a lock of his stays with it, and so do sockets of his."""

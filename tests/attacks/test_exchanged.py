@@ -134,6 +134,7 @@ def test_who_takes_the_place_of_roots_daemon_that_has_ended_is_not_its_life(
     assert mpstui("status", "--pipe-dir", stranger.home / "p").returncode == 0, own.pid
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", USURPS)
 def test_who_takes_the_place_of_roots_daemon_is_told_of_and_does_not_make_it_his(
     stranger: Stranger, roots: Stranger, crowd: Path, how: str
@@ -243,6 +244,7 @@ def test_what_is_roots_own_in_the_place_of_a_socket_is_none(
     assert (told.returncode, said in told.stderr) == (4, True), told.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["control", "control_privileged"])
 def test_another_daemon_of_roots_in_the_place_of_a_socket_does_not_speak_for_this_one(
     stranger: Stranger, roots: Stranger, crowd: Path, name: str
@@ -469,6 +471,7 @@ for number, name in enumerate(order):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", ["bound 0", "listens 0", "bound 1"])
 @pytest.mark.parametrize("order", [("control", "control_privileged"), ("control_privileged", "control")])
 @pytest.mark.parametrize(("stale", "mode"), [(False, 0o755), (True, 0o777)])

@@ -96,6 +96,7 @@ def keeper(tmp_path: Path) -> Iterator[int]:
             process.kill()
 
 
+@pytest.mark.slow
 def test_who_keeps_whoever_reads_its_memory_keeps_none_of_ours(keeper: int, tmp_path: Path) -> None:
     reader = subprocess.Popen(["cat", f"/proc/{keeper}/cmdline"], stdout=subprocess.DEVNULL)
     with tempfile.TemporaryDirectory(prefix="mps", dir="/tmp") as place, SimNode.start(Path(place)) as node:

@@ -45,6 +45,7 @@ while True: time.sleep(600)
 """
 
 
+@pytest.mark.slow
 def test_a_process_that_becomes_roots_after_sigterm_is_not_killed(stranger: Stranger) -> None:
     """It runs a setuid program from then on, with the PID and the start time that it had."""
     cut = shutil.which("cut")

@@ -101,6 +101,7 @@ def test_slurm_and_pbs_stop_a_daemon_in_the_same_words() -> None:
     assert stopping("pbs") == (functions, calls)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "forged"),
     [
@@ -138,6 +139,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [(), ("hidden",)], ids=["plain", "not dumpable"])
 def test_a_strangers_process_that_poses_as_the_daemon_drains_no_node(
     place: Path, stranger: Stranger, how: tuple[str, ...]
@@ -159,6 +161,7 @@ def test_a_strangers_process_that_poses_as_the_daemon_drains_no_node(
     assert posing.poll() is None, "and it is nobody's to end"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/usr/bin/su"), reason="no setuid program that waits is here")
 def test_nor_does_a_setuid_program_that_a_stranger_has_started_by_that_name(place: Path, stranger: Stranger) -> None:
     """Its effective user is root, and it waits for a password for as long as he likes."""
@@ -175,6 +178,7 @@ def test_nor_does_a_setuid_program_that_a_stranger_has_started_by_that_name(plac
     assert posing.poll() is None
 
 
+@pytest.mark.slow
 def test_another_daemon_of_the_same_user_is_not_waited_for(place: Path) -> None:
     one, other = (DaemonSpec(place / name, place / f"log_{name}", multi_user=True) for name in ("a", "b"))
     for spec in (one, other):

@@ -21,6 +21,7 @@ def stop(pipe_dir: Path) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_a_link_to_the_lock_of_roots_daemon_does_not_have_it_ended(stranger: Stranger, roots: Stranger) -> None:
     """The lock is everybody's to write to (fact 42), so everybody may make a second name of it, in his own directory;
     the kernel names root's daemon as the one that holds it."""
@@ -47,6 +48,7 @@ def test_a_second_name_of_the_lock_takes_nothing_from_the_daemon_that_holds_it(
     assert pids_are_ours(roots.home / "p", find_speaker(roots.home / "p"))
 
 
+@pytest.mark.slow
 def test_a_lock_that_was_moved_there_from_another_daemon_of_root_does_not_have_that_one_ended(
     stranger: Stranger, roots: Stranger
 ) -> None:

@@ -169,6 +169,7 @@ def test_only_a_file_that_root_is_making_is_waited_for(stranger: Stranger) -> No
     assert f"this daemon cannot be locked: {path}: Permission denied" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", [0o755, 0o777])
 @pytest.mark.parametrize("held", ["", "{}\n"])
 def test_a_file_of_roots_daemon_before_is_the_users_once_root_has_come(
@@ -194,6 +195,7 @@ def test_a_file_of_roots_daemon_before_is_the_users_once_root_has_come(
     assert (pipe_dir / FILE).stat().st_uid == stranger.uid
 
 
+@pytest.mark.slow
 def test_a_user_whose_daemon_is_in_a_directory_of_roots_is_told_what_lets_him_take_his_turn(
     stranger: Stranger, roots: Stranger
 ) -> None:
@@ -403,6 +405,7 @@ def test_who_comes_from_a_container_does_not_send_it_again(roots: Stranger, shar
     assert not send(roots.home / "p", *start, unseen=has in {"other processes", "a time of its own"})
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("unshare") is None, reason="there is no unshare")
 def test_sockets_that_are_mounted_into_another_directory_are_of_the_same_turn(roots: Stranger, shared: Path) -> None:
     lying_daemon(roots, roots.home / "p", clients=[])

@@ -145,6 +145,7 @@ def test_nothing_is_told_of_roots(roots: Stranger, main: Main) -> None:
     assert "its user can read" not in main("--pipe-dir", os.fspath(roots.home / "p"), *COMMANDS["a program"])[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["a priority", "a server's percentage", "stop", "a program"])
 def test_many_of_somebody_elses_do_not_stand_in_the_way_of_roots(
     stranger: Stranger, roots: Stranger, main: Main, command: str, tmp_path: Path
@@ -184,6 +185,7 @@ def test_his_own_is_what_a_user_means(stranger: Stranger, main: Main, monkeypatc
     assert "set_default_client_priority 1" in heard(stranger.home / "p")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", USURPS)
 def test_roots_own_daemon_is_ended_as_a_process_where_another_user_has_put_himself_in_its_place(
     stranger: Stranger, roots: Stranger, main: Main, monkeypatch: pytest.MonkeyPatch, how: str

@@ -57,6 +57,7 @@ def test_nothing_is_set_unless_it_is_asked_for_and_agreed_to(mpstui: Mpstui, pla
     assert modes(place) == ["Default"] * 2
 
 
+@pytest.mark.slow
 def test_it_is_set_before_the_start_and_what_was_there_before_is_given_back_at_the_end(
     mpstui: Mpstui, place: SimNode, tmp_path: Path
 ) -> None:

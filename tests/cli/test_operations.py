@@ -99,6 +99,7 @@ def test_what_a_shutdown_costs(own_node: SimNode, mpstui: Mpstui) -> None:
     client.wait(120)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("verb", "scenario"), [("unblock", "blocked"), ("unblock", "held"), ("end-lost", "fault")])
 def test_a_way_out_names_whom_it_ends_and_asks(mpstui: Mpstui, verb: str, scenario: str) -> None:
     asked = mpstui(verb, f"--demo={scenario}")

@@ -261,6 +261,7 @@ def test_where_one_fails_those_before_it_are_taken_back_or_named(
     assert left == [None if back else "GPU-0/A", None, None]
 
 
+@pytest.mark.slow
 def test_partitions_are_saved_with_the_daemon_and_made_again(static: SimNode, mpstui: Mpstui, tmp_path: Path) -> None:
     """What ``daemon stop`` takes away: its question says so, ``profile save`` keeps it, ``profile apply`` makes it."""
     at, config = ("--pipe-dir", static.pipe_dir), {"XDG_CONFIG_HOME": str(tmp_path / "config")}

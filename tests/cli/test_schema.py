@@ -138,6 +138,7 @@ def test_what_came_of_a_change(node: SimNode, mpstui: Mpstui, change: tuple[str,
     check("result", told.json)
 
 
+@pytest.mark.slow
 def test_each_line_of_a_load(mpstui: Mpstui) -> None:
     told = mpstui("load", "fma", "--clients", "2", "--seconds", "1", "--json", "--yes", "--demo")
     lines = [json.loads(line) for line in told.out.splitlines()]
@@ -191,6 +192,7 @@ def test_what_is_configured(mpstui: Mpstui, tmp_path: Path) -> None:
     check("config", told)
 
 
+@pytest.mark.slow
 def test_an_experiment(mpstui: Mpstui) -> None:
     words = ("--clients", "1,2", "--repeats", "1", "--seconds", "0.3", "--json", "--demo")
     check("experiment", mpstui("experiment", "nbody", *words).json)

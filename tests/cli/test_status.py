@@ -192,6 +192,7 @@ def test_a_daemon_that_cannot_be_asked_is_not_ok(tmp_path: Path, mpstui: Mpstui,
     shutil.rmtree(pipe_dir)
 
 
+@pytest.mark.slow
 def test_a_held_daemon_names_who_holds_it(node: SimNode, mpstui: Mpstui) -> None:
     environment = {**os.environ, "CUDA_MPS_PIPE_DIRECTORY": str(node.pipe_dir)}
     log = node.log_dir / "control.log"

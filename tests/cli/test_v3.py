@@ -305,6 +305,7 @@ def test_all_of_it_is_exported_as_a_file(v3: SimNode, node: SimNode, mpstui: Mps
     assert mpstui("server", "export", "--pipe-dir", node.pipe_dir).status == 6
 
 
+@pytest.mark.slow
 def test_what_it_has_is_saved_as_a_profile_and_made_again(v3: SimNode, mpstui: Mpstui, tmp_path: Path) -> None:
     at, config = ("--pipe-dir", v3.pipe_dir), {"XDG_CONFIG_HOME": str(tmp_path / "config")}
     server = ("--server", "training")

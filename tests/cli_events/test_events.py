@@ -205,6 +205,7 @@ def test_the_drill_of_a_fault_teaches_whom_not_to_believe(capsys):
     assert said["text"].startswith("In 1 to 2 of 2 faults: alice, python train.py")
 
 
+@pytest.mark.slow
 def test_no_faults_no_suspects(capsys):
     status, out, _ = run(capsys, "--demo=pending", "suspects")
     assert (status, out) == (0, "No fatal fault is in the history.\n")

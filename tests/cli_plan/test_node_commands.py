@@ -91,6 +91,7 @@ def test_a_profile_without_a_directory_is_for_the_one_in_the_environment(
     assert "in force: default client priority below normal" in err
 
 
+@pytest.mark.slow
 def test_start_refuses_in_words(mpstui: Run, place: Path, started: Path) -> None:
     status, out, err = mpstui("daemon", "start", "--pipe-dir", started, "--json")
     entry = json.loads(out)["daemons"][0]
@@ -126,6 +127,7 @@ def test_read_only_in_the_configuration_holds_for_commands_too(
     assert mpstui("status", *here)[0] == 0
 
 
+@pytest.mark.slow
 def test_stop_asks_and_names_who_is_hit(mpstui: Run, started: Path) -> None:
     client = SimClient(started, "busy", argv0=b"python train.py")
     try:
@@ -294,6 +296,7 @@ def test_a_memory_limit_is_exported_for_the_device_that_was_planned(mpstui: Run,
     assert f"PINNED_DEVICE_MEM_LIMIT={first}=2G,{second}=2G\n" in shown
 
 
+@pytest.mark.slow
 def test_what_cannot_be_asked_is_neither_kept_nor_compared(
     mpstui: Run, started: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -337,6 +340,7 @@ def test_a_diff_without_a_server_does_not_say_that_nothing_differs(mpstui: Run, 
     assert "no server runs" in out
 
 
+@pytest.mark.slow
 def test_a_plan_for_one_gpu_names_the_clients_of_the_others(mpstui: Run, place: Path, started: Path) -> None:
     """The daemon has one percentage for all of its GPUs."""
     client = SimClient(started, "idle", devices=(1,), command="python elsewhere.py")

@@ -209,6 +209,7 @@ def test_no_option_variable_or_file_of_a_user_s_takes_a_policy_back(public: Path
     assert values["policy.read_only"] == (True, str(system))
 
 
+@pytest.mark.slow
 @as_root
 @pytest.mark.parametrize("within", [("--user", "--map-root-user"), ("--user",)], ids=" ".join)
 def test_a_user_namespace_does_not_take_a_policy_back(public: Path, within: tuple[str, ...]) -> None:

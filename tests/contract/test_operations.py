@@ -36,6 +36,7 @@ class Acting:
         return await self.runner.execute(request, await self.look())
 
 
+@pytest.mark.slow
 @pytest.mark.no_server
 async def test_defaults_are_set_by_a_profile_and_the_daemon_is_stopped(
     node: Node, control: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -82,6 +83,7 @@ async def test_a_server_is_shut_down_and_read_back(node: Node, control: Commands
     assert (await client.ended()).error
 
 
+@pytest.mark.slow
 async def test_a_server_is_started_and_shut_down_without_clients(node: Node, control: Commands, tmp_path: Path) -> None:
     acting = Acting(node, tmp_path)
     started = await acting.do(Request("start_server", node.pipe_dir, str(os.getuid())))

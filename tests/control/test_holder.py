@@ -191,6 +191,7 @@ def test_a_process_that_ends_while_it_is_looked_at_holds_nothing(
     assert [found.pid for found in holders(mine.path) if found.pid in pids] == [session.pid]
 
 
+@pytest.mark.slow
 def test_a_session_is_held_after_some_seconds(pipe: Callable[[str], Pipe], start: Start) -> None:
     mine, clock = pipe("a"), Clock()
     session = start(mine.path / "control")

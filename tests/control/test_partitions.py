@@ -133,6 +133,7 @@ def to_answer_of(command: str, text: str):
     return to_answer(RawReply(command, text.encode(), exit_status=0), question.parser, protocol)
 
 
+@pytest.mark.slow
 def test_no_mutation_of_a_table_is_an_error_or_prints_a_control_character() -> None:
     pick = random.Random(5)
     good = f"{HEAD}GPU-89 0 22 4 176\nGPU-89 {ID} 7 56 No\n".encode()

@@ -232,6 +232,7 @@ async def test_why_it_does_not_start(place: Path, audit: AuditLog) -> None:
     assert len([e for e in entries if e["status"] is None]) == len([e for e in entries if e["status"]]) == 9
 
 
+@pytest.mark.slow
 async def test_a_binary_that_hangs_or_starts_nothing(place: Path, audit: AuditLog) -> None:
     hangs = await refused(place, audit, script(place, "exec sleep 100"), 0.5)
     assert "did not return in time" in hangs.message
@@ -352,6 +353,7 @@ async def test_stop_with_a_limit_ends_the_work_of_clients(place: Path, audit: Au
         clients[0].close()
 
 
+@pytest.mark.slow
 async def test_a_daemon_that_answers_nobody_is_ended_only_by_force(
     place: Path, audit: AuditLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -384,6 +386,7 @@ async def unanswering(place: Path, audit: AuditLog) -> tuple[Started, MpsControl
     return started, MpsControl(ControlChannel(started.spec.pipe_dir, BINARY, deadline=0.3, terminate_deadline=0.3))
 
 
+@pytest.mark.slow
 async def test_force_waits_for_whoever_changes_the_daemon(
     place: Path, audit: AuditLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:

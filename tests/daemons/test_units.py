@@ -108,6 +108,7 @@ def test_a_node_whose_gpus_do_not_answer_gets_no_job(place: Path) -> None:
     assert not daemons_below(place)
 
 
+@pytest.mark.slow
 def test_an_epilog_names_the_daemon_that_does_not_end(place: Path) -> None:
     text = unit_text("slurm", (DaemonSpec(place / "pipe", place / "log"),))
     started = run_part(place, text, "prolog_slurmd")  # with all its tries: a slow machine needs them
@@ -149,6 +150,7 @@ def test_a_process_that_is_left_fails_the_epilog(place: Path) -> None:
     assert "processes are left on GPU-1: 4711" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_limit_that_is_ignored_fails_the_prolog(place: Path) -> None:
     spec = DaemonSpec(place / "pipe", place / "log", limits=Limits(50.0))
     text = unit_text("slurm", (spec,)).replace("percentage 50", "percentage 0")
@@ -332,6 +334,7 @@ NOT_ASKED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("opt_in", ASKED)
 def test_a_job_that_asks_for_mps_has_it_and_learns_where(place: Path, opt_in: str) -> None:
     scontrol = place / "bin" / "scontrol"
@@ -437,6 +440,7 @@ def test_a_pbs_job_asks_by_its_account_and_its_shell_learns_where(
     assert not daemons_below(place)
 
 
+@pytest.mark.slow
 def test_what_pbs_does_not_put_on_the_path_is_found_and_a_failure_sends_the_job_elsewhere(place: Path) -> None:
     """OpenPBS runs the prologue with /bin:/usr/bin alone, and has its programs where pbs.conf says (seen on 23.06)."""
     text = with_jobs(place, unit_text("pbs", (DaemonSpec(place / "p", place / "log"),), "account=MPS=true"))

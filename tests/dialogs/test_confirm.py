@@ -39,6 +39,7 @@ def lines(host: Host, name: str) -> str:
     return host.screen.query_one(f"#{name}", Lines).text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(80, 24), (160, 48)])
 async def test_enter_cancels(size):
     runner, host = opened()
@@ -133,6 +134,7 @@ async def test_when_all_have_gone_nothing_can_be_done():
     assert runner.requests == []
 
 
+@pytest.mark.slow
 async def test_a_second_terminate_is_refused_before_it_is_asked():
     runner, host = opened(snapshot=node((client(4011, terminate_requested=True), client(4012))))
     async with host.run_test(size=(80, 24)) as pilot:
@@ -281,6 +283,7 @@ async def test_forty_eight_clients_leave_the_buttons_on_the_screen():
         assert "48 clients  ↑ 42 more " in text_of(host)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chosen", [1, 2, 3])
 async def test_the_lines_that_are_seen_and_those_that_are_not_add_up(chosen):
     """“11 ↓ 5 more” stood over five lines: the sixth was below the end of the dialog, which scrolls too."""

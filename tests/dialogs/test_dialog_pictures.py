@@ -56,5 +56,6 @@ def test_device(snap_compare):
     assert snap_compare(Host(DetailsScreen(MANY, "device", UUIDS[0])), terminal_size=SMALL)
 
 
+@pytest.mark.slow
 def test_help(snap_compare):
     assert snap_compare(Host(HelpScreen(ON_OVERVIEW)), terminal_size=LARGE)

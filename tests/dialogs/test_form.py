@@ -72,6 +72,7 @@ async def test_a_percentage_is_shown_as_it_is_typed_and_sent_with_the_second_ent
     assert (request.action, request.value, request.server_pid, request.pipe_dir) == (PERCENTAGE, "25", None, PIPE)
 
 
+@pytest.mark.slow
 async def test_at_24_lines_those_who_keep_what_they_have_get_the_lines_that_are_left():
     """Seen: 6 of 14 in view, below five empty lines."""
     many = node(tuple(client(6000 + n, user="dave") for n in range(14)))
@@ -122,6 +123,7 @@ async def test_enter_alone_changes_nothing_however_often(action_id):
     assert runner.requests == []
 
 
+@pytest.mark.slow
 async def test_the_keys_at_the_foot_are_the_dialogs_and_can_be_clicked():
     _runner, host = opened(PERCENTAGE)
     async with host.run_test(size=(80, 24)) as pilot:

@@ -29,6 +29,7 @@ def listing(host: Host, name: str) -> str:
     return host.screen.query_one(f"#{name}", Listing).text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(80, 24), (160, 48)])
 async def test_enter_cancels_and_the_clients_are_waited_for_unless_said(size) -> None:
     runner, host = opened()
@@ -83,6 +84,7 @@ async def test_the_arrows_change_what_is_chosen_only_where_the_focus_and_its_mar
         assert host.screen.request().force, "nor back"
 
 
+@pytest.mark.slow
 async def test_one_of_several_is_chosen_and_one_that_goes_is_not_taken_for_another() -> None:
     snapshot = node()
     daemon = snapshot.daemons[0]

@@ -77,6 +77,7 @@ async def turns() -> None:
 LONG_COMMAND = "python train.py --model resnet50 --batch 256 --epochs 90 --data /datasets/imagenet --LAST"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("height", [24, 13])
 async def test_a_question_names_a_command_whole_where_lines_are_free_and_keeps_its_foot(height: int) -> None:
     """At 80x24 who is to be ended was cut, with two lines free below it."""

@@ -39,6 +39,7 @@ def test_a_binary_that_says_something_else_has_no_version(tmp_path, text):
     assert found.path
 
 
+@pytest.mark.slow
 def test_a_binary_that_hangs_is_not_waited_for(tmp_path, usual_deadline, monkeypatch):
     monkeypatch.setattr(checkup, "_VERSION_SECONDS", 0.05)
     found = gather(Snapshot(0.0), (), (binary(tmp_path, "exec sleep 60"),)).binary

@@ -91,6 +91,7 @@ async def test_a_thousand_nodes_the_worst_first() -> None:
         assert pointed(fleet) == ["▸gpu-0999"]
 
 
+@pytest.mark.slow
 async def test_the_filter_and_the_way_back() -> None:
     fleet = app(Source(nodes(100)))
     async with fleet.run_test(size=SIZE) as pilot:
@@ -373,6 +374,7 @@ def read(fd: int) -> bytes:
         return b""
 
 
+@pytest.mark.slow
 async def test_a_long_name_leaves_the_reason_its_room_and_a_terminal_that_grows_shows_more_at_once() -> None:
     """Seen at 80 columns: “A f…” beside a name of 45 letters; after a change of size the columns of the old one."""
     why = "A fatal GPU fault; new clients are refused until the last client hit has ended."
@@ -414,6 +416,7 @@ async def test_the_filter_of_the_nodes_takes_their_fields_and_names_one_that_is_
         assert any("no field “bad”" in each.message for each in fleet._notifications)
 
 
+@pytest.mark.slow
 async def test_help_in_the_filter_of_the_nodes_has_what_may_be_typed_there() -> None:
     """It was the words of the clients' filter, or nothing."""
     fleet = app(Source(nodes(3)))

@@ -403,6 +403,7 @@ def test_what_waits_to_be_packed_is_little():
     assert most < 1 << 17
 
 
+@pytest.mark.slow
 def test_a_full_file_becomes_the_older_part(tmp_path):
     path = tmp_path / "long.mps"
     sink = FileSink(path, 60_000, 1e12)
@@ -461,6 +462,7 @@ def read_all(path: Path) -> str | None:
         tape.close()
 
 
+@pytest.mark.slow
 def test_torn_anywhere_it_is_read_up_to_there(tmp_path, small_file):
     raw, torn = small_file.read_bytes(), tmp_path / "torn.mps"
     for size in random.Random(7).sample(range(len(raw)), 25):

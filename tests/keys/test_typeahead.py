@@ -92,6 +92,7 @@ async def test_a_question_mark_in_the_palette_is_help_as_a_key_and_text_behind_o
         assert app.screen.query_one(Input).value == "?"
 
 
+@pytest.mark.slow
 async def test_a_click_waits_its_turn_among_the_keys() -> None:
     app = make_app(one_daemon())
     async with app.run_test(size=SIZE) as pilot:
@@ -137,6 +138,7 @@ async def test_a_change_that_nothing_of_was_painted_takes_the_first_key_after_a_
         assert isinstance(app.screen, HelpScreen), "an hour later"
 
 
+@pytest.mark.slow
 async def test_a_dialog_that_a_worker_opens_by_itself_takes_no_key_that_was_typed_before() -> None:
     app = make_app(one_daemon())
     async with app.run_test(size=SIZE) as pilot:
@@ -232,6 +234,7 @@ async def test_what_was_typed_with_a_key_that_is_refused_is_dropped() -> None:
         assert isinstance(app.screen, HelpScreen)
 
 
+@pytest.mark.slow
 async def test_what_was_typed_with_a_key_that_opens_nothing_is_dropped() -> None:
     nobody = one_daemon()
     daemon = replace(nobody.daemons[0], servers=())
@@ -294,6 +297,7 @@ async def test_a_key_that_leaves_from_before_a_change_and_after_it_is_not_droppe
     assert app.return_value == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", ["ctrl+c", "f9"])
 async def test_what_leaves_from_everywhere_is_dropped_nowhere(key: str) -> None:
     app = make_app(held(one_daemon()), keys={} if key == "ctrl+c" else {"interrupt": key})
@@ -392,6 +396,7 @@ async def test_enter_in_the_palette_takes_what_was_found_for_what_was_typed() ->
         assert isinstance(app.screen, CommandPalette), "nothing was found, so nothing is done"
 
 
+@pytest.mark.slow
 async def test_a_paste_is_never_a_key() -> None:
     app = make_app(one_daemon())
     async with app.run_test(size=SIZE) as pilot:
@@ -422,6 +427,7 @@ async def test_to_write_the_screen_anew_waits_for_nothing() -> None:
         opened.set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", ["ctrl+l", "f9"])
 async def test_it_waits_for_nothing_where_a_dialog_is_in_front(key: str) -> None:
     """A modal screen hides the program's own bindings, and this one works behind it; the user may have another key."""

@@ -173,6 +173,7 @@ def test_what_follows_the_key_that_closes_reaches_what_is_below(program: Recorde
         assert reached[-2:] == [("j", below), ("E", below)], (opening, closing)
 
 
+@pytest.mark.slow
 def test_a_whole_way_typed_at_once_goes_where_it_goes_key_by_key(program: Recorded) -> None:
     way = [
         "slash",

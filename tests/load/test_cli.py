@@ -205,6 +205,7 @@ async def test_the_illegal_store_in_a_daemon_of_its_own_leaves_the_node_alone(
     assert "illegal memory access" in err
 
 
+@pytest.mark.slow
 async def test_a_limit_that_is_too_small_for_a_context_is_told(
     sources: NodeSources, node: SimNode, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -215,6 +216,7 @@ async def test_a_limit_that_is_too_small_for_a_context_is_told(
     assert "a context takes 70 to 520 MiB" in err
 
 
+@pytest.mark.slow
 async def test_a_program_that_fails_is_told_and_counted(
     sources: NodeSources, node: SimNode, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -358,6 +360,7 @@ async def test_a_full_disk_is_told_and_nothing_is_left(
     assert not processes_with(f"mpstui.sim.load\0{node.pipe_dir}")
 
 
+@pytest.mark.slow
 async def test_programs_that_cannot_be_started_are_told_for_each_reason(
     sources: NodeSources, node: SimNode, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -131,6 +131,7 @@ async def test_a_restart_takes_the_shares_that_are_open_now(node: SimNode, super
         await supervisor.stop()
 
 
+@pytest.mark.slow
 async def test_stop_during_a_restart_leaves_nothing(node: SimNode, supervisor: Supervisor) -> None:
     [worker] = await supervisor.start(LoadSpec("fma", pipe_dir=node.pipe_dir))
     await until(supervisor, all_measured)
@@ -144,6 +145,7 @@ async def test_stop_during_a_restart_leaves_nothing(node: SimNode, supervisor: S
     await gone([pid or 0])
 
 
+@pytest.mark.slow
 async def test_the_49th_client_is_told_that_the_device_is_full(node: SimNode, supervisor: Supervisor) -> None:
     assert node.spawn("idle", contexts=48).status() == "connected"
     try:
@@ -177,6 +179,7 @@ async def test_a_terminated_client_and_one_whose_daemon_dies_say_so(node: SimNod
     assert "terminated through MPS" in (errors[0].text if errors[0] else "")
 
 
+@pytest.mark.slow
 async def test_without_a_daemon_a_worker_that_should_run_under_mps_is_ended(
     node: SimNode, supervisor: Supervisor, tmp_path: Path
 ) -> None:
@@ -189,6 +192,7 @@ async def test_without_a_daemon_a_worker_that_should_run_under_mps_is_ended(
     assert "runs without MPS" in report.error.text
 
 
+@pytest.mark.slow
 async def test_a_worker_killed_from_outside_is_reported_with_the_signal(node: SimNode, supervisor: Supervisor) -> None:
     try:
         await supervisor.start(LoadSpec("fma", pipe_dir=node.pipe_dir))
@@ -283,6 +287,7 @@ async def test_programs_that_fail_say_how(program: tuple[str, ...], words: str) 
     assert words in report.error.text
 
 
+@pytest.mark.slow
 async def test_a_program_is_timed(tmp_path: Path) -> None:
     supervisor = Supervisor()
     await supervisor.start(LoadSpec("command", command=("sleep", "0.3"), clients=2, mps=False))

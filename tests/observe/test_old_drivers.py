@@ -21,6 +21,7 @@ def unknown(node: SimNode) -> Counter[str]:
     return Counter(re.findall(r'Unknown command "(\w+)"', (node.log_dir / "control.log").read_text()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("driver", ["470.256.02", "535.261.03", "555.58.02"])
 @pytest.mark.parametrize("gpus", [1, 2])
 async def test_each_is_asked_once_by_all_who_watch_it(

@@ -138,6 +138,7 @@ async def test_fault_and_recovery(watched):
     await watched.until(lambda d: d.servers[0].status == "ACTIVE" and not pids(d))
 
 
+@pytest.mark.slow
 async def test_a_second_terminate_is_found_out_and_explained(usual_deadline, watched):
     client = await watched.spawn("busy")
     daemon = await watched.until(lambda d: [c for c in d.clients() if c.contexts])
@@ -181,6 +182,7 @@ async def test_a_killed_daemon_is_stale_and_its_successor_is_taken_up(watched):
     await watched.until(lambda d: d.health == "ok" and d.default_active_thread_percentage == 100)
 
 
+@pytest.mark.slow
 async def test_held_names_the_holder(watched):
     await watched.until(lambda d: d.default_active_thread_percentage == 100)
     holder = await asyncio.to_thread(watched.session, "get_server_list\n", close=False)
@@ -195,6 +197,7 @@ async def test_held_names_the_holder(watched):
     await watched.until(lambda d: d.health == "ok")
 
 
+@pytest.mark.slow
 async def test_a_client_that_comes_or_goes_costs_two_commands(watched):
     """The first one comes with its server, and with a complete reading."""
     first = await watched.spawn("idle")

@@ -276,6 +276,7 @@ assert place.state == "unusable" and "a directory above it" in place.detail, pla
     waiter(code)
 
 
+@pytest.mark.slow
 @needs_root
 def test_another_user_finds_the_daemon_whose_environment_is_closed(room: Path, start: Start, waiter: Start) -> None:
     pipe_dir = room / "p"
@@ -513,6 +514,7 @@ def test_many_well_known_places_are_cut_short(room: Path, monkeypatch: pytest.Mo
     assert (len(mine), len(places)) == (32, 32)
 
 
+@pytest.mark.slow
 def test_of_many_daemons_that_run_none_is_cut_off(room: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where each container has one there are many."""
     made = [room / f"run_{number}" for number in range(40)]

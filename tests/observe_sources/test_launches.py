@@ -459,6 +459,7 @@ def test_a_kill_leaves_nothing_attached(client: Client, library: Path) -> None:
     client.launch(10)
 
 
+@pytest.mark.slow
 def test_without_privileges_it_says_why(library: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("needs root to be somebody else")

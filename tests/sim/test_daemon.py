@@ -193,6 +193,7 @@ def test_version_and_help_are_the_recorded_ones() -> None:
     assert shown["-h"] + "\n##### nvcc" in text
 
 
+@pytest.mark.slow
 def test_another_user_may_ask_but_not_set(start: Callable[..., SimNode]) -> None:
     node = start()
     client = node.spawn("idle")
@@ -274,6 +275,7 @@ def test_several_users_share_a_server_in_multi_user_mode(start: Callable[..., Si
     assert len(node.control("get_server_list").split()) == 1
 
 
+@pytest.mark.slow
 def test_names_are_printed_as_they_are(start: Callable[..., SimNode]) -> None:
     node = start(gpus=1)
     forged = b"x\n643       3         634            GPU-51dbd800-8a65-a8fc    4026531836     /tmp/client    "

@@ -91,6 +91,7 @@ def test_a_killed_owner_s_directory_goes_with_the_next_start(place: Path) -> Non
         assert list(place.iterdir()) == [mine]
 
 
+@pytest.mark.slow
 def test_a_living_owner_s_stays(place: Path) -> None:
     owner, folder, _ = start_owner()
     with demo_directory():

@@ -52,6 +52,7 @@ def processes(node_dir: Path) -> set[int]:
     return {pid for pid in found if start_ticks(pid) is not None}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_it_says_when_it_is_ready_and_ends_with_a_signal(pipe_dir: Path, number: signal.Signals) -> None:
     process = serve(pipe_dir)
@@ -134,6 +135,7 @@ def refused(cases: list[tuple[Path | str | None, ...]]) -> list[str]:
     return [err for *_, err in ended]
 
 
+@pytest.mark.slow
 def test_a_driver_that_is_not_simulated_is_one_line(pipe_dir: Path) -> None:
     drivers = ("600", "47", "580.1", "", "../x", "9" * 400)
     for driver, said in zip(drivers, refused([(pipe_dir, None, driver) for driver in drivers]), strict=True):
@@ -151,6 +153,7 @@ def test_a_driver_without_such_a_mode_has_no_such_node(pipe_dir: Path) -> None:
     assert said == [f"mpstui: driver {driver} has no {what}\n" for _, driver, what in cases]
 
 
+@pytest.mark.slow
 def test_a_bad_directory_is_one_line(tmp_path: Path, pipe_dir: Path) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "others").mkdir()
@@ -208,6 +211,7 @@ def test_guests_of_the_demo_come_and_go(start: Callable[..., SimNode]) -> None:
     assert len(present) >= 12
 
 
+@pytest.mark.slow
 def test_whoever_is_ended_in_the_demo_comes_back(start: Callable[..., SimNode]) -> None:
     node = start(multiuser=True)
     demo = Demo()

@@ -68,6 +68,7 @@ async def test_every_field_can_be_a_column_at_every_size(size) -> None:
         assert len(text_of(app).splitlines()) == size[1]
 
 
+@pytest.mark.slow
 async def test_a_column_that_there_is_no_room_for_is_told() -> None:
     app = make_app(one_daemon())
     async with app.run_test(size=(80, 24)) as pilot:

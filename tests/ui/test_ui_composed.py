@@ -147,6 +147,7 @@ async def test_the_place_of_a_notification_is_put_right_without_a_key() -> None:
             await pilot.pause()
 
 
+@pytest.mark.slow
 async def test_a_screen_without_its_widgets_is_not_written() -> None:
     app = make_app(one_daemon())
     async with app.run_test(size=SIZE) as pilot:

@@ -255,6 +255,7 @@ def test_the_palette_finds_words_and_not_letters_that_are_strewn_about() -> None
     assert found("t+") == found("xq") == found(" ") == []
 
 
+@pytest.mark.slow
 async def test_a_text_that_is_typed_behind_a_command_stands_once_in_the_palette() -> None:
     app = make_app(one_daemon())
     async with app.run_test(size=(80, 24)) as pilot:

@@ -48,6 +48,7 @@ async def press(pilot: Pilot, *keys: str) -> None:
     await pilot.pause()
 
 
+@pytest.mark.slow
 async def test_digits_jump_to_panels_and_tab_walks_them() -> None:
     app = make_app(rich())
     async with app.run_test(size=SIZE) as pilot:
@@ -72,6 +73,7 @@ async def test_tab_goes_by_the_panels_also_from_a_line_that_has_no_place_yet() -
         assert [each.id for each in app.overview.focus_chain] == [*panels, "filter"]
 
 
+@pytest.mark.slow
 async def test_movement() -> None:
     app = make_app(rich())
     async with app.run_test(size=SIZE) as pilot:
@@ -246,6 +248,7 @@ async def test_tabs_switch_daemons_and_drop_the_choice() -> None:
         assert app.overview.daemon.pipe_dir == PIPE, "one that comes later does not take its place"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("action", CHOSEN, ids=lambda action: action.id)
 async def test_the_key_of_each_action_opens_its_dialog(action) -> None:
     app = make_app(one_daemon())
@@ -255,6 +258,7 @@ async def test_the_key_of_each_action_opens_its_dialog(action) -> None:
         assert app.screen.action is action
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", ["u", "e"])
 async def test_a_rescue_names_the_processes_that_it_would_end(key) -> None:
     hit = client(5)
@@ -305,6 +309,7 @@ async def test_read_only_dims_all_actions_says_why_and_opens_nothing() -> None:
         assert [n.title for n in app._notifications] == [""], "a refusal goes with the next key, whatever that is"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("panel", "kind"), [("1", "device"), ("2", "limit"), ("3", "server"), ("4", "client")])
 async def test_enter_opens_the_details_of_the_row(panel: str, kind: str) -> None:
     app = make_app(one_daemon())
@@ -360,6 +365,7 @@ async def test_help_palette_and_quit() -> None:
     assert app.collector.stopped
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", ["ctrl+q", "ctrl+backslash"])
 async def test_what_ends_other_programs_ends_this_one(key: str) -> None:
     """Ctrl-\\ is no signal while the terminal is the program's, and did nothing."""
@@ -474,6 +480,7 @@ async def test_the_mouse_selects_sorts_chooses_scrolls_and_presses_keys() -> Non
         assert isinstance(app.screen, HarmConfirm)
 
 
+@pytest.mark.slow
 async def test_keys_can_be_changed() -> None:
     app = make_app(one_daemon(), keys={"quit": "f10", "move.down": "n", "action.terminate_client": "T"})
     async with app.run_test(size=SIZE) as pilot:
@@ -617,6 +624,7 @@ async def test_behind_a_dialog_the_overviews_keys_are_not_shown() -> None:
         assert "t Terminate" in text_of(app).splitlines()[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [80, 120, 160, 200])
 async def test_no_heading_touches_the_next_one_and_the_arrow_is_never_cut(width: int) -> None:
     app = make_app(one_daemon())
@@ -630,6 +638,7 @@ async def test_no_heading_touches_the_next_one_and_the_arrow_is_never_cut(width:
             assert "…" not in "".join(texts)
 
 
+@pytest.mark.slow
 async def test_the_line_that_is_typed_into_has_the_footer() -> None:
     app = make_app(one_daemon())
     async with app.run_test(size=(80, 24)) as pilot:
@@ -921,6 +930,7 @@ async def test_at_eighty_columns_the_foot_has_the_keys_of_the_panel_and_help_beg
         assert "Memory: Set how much" in next(row.value for row in rows[1:end] if row.label == "m"), "with its sentence"
 
 
+@pytest.mark.slow
 async def test_what_is_told_takes_a_line_of_the_events_and_none_of_the_keys_or_clients() -> None:
     app = make_app(one_daemon())
     async with app.run_test(size=(80, 24), notifications=True) as pilot:

@@ -497,6 +497,7 @@ async def test_a_key_asks_runs_shows_and_leaves_audit_lines(tmp_path: Path, monk
     assert lines[0]["command"] == "/bin/echo user dave"
 
 
+@pytest.mark.slow
 async def test_read_only_leaves_what_is_marked_safe() -> None:
     from .screen import make_app, text_of, until
 

@@ -237,6 +237,7 @@ async def test_of_a_key_that_is_held_at_the_beginning_nothing_is_said_to_be_drop
         assert said(app, machine.why)
 
 
+@pytest.mark.slow
 async def test_the_keys_at_the_foot_lead_back_to_now_and_escape_does_too() -> None:
     app = make_app(one_daemon())
     app.past = machine = Machine()
@@ -265,6 +266,7 @@ async def test_the_keys_at_the_foot_lead_back_to_now_and_escape_does_too() -> No
         assert len(machine.asked) == 1, "a recording has no now"
 
 
+@pytest.mark.slow
 async def test_what_is_kept_is_saved_by_a_key_and_by_name() -> None:
     app = make_app(one_daemon())
     app.past = machine = Machine()

@@ -212,6 +212,7 @@ async def test_where_there_is_room_the_history_is_shown_and_its_length_chosen(mo
         assert 0 < len(others) <= 6 < len(shown) - 6, "lines of plots that have not moved are not gone through again"
 
 
+@pytest.mark.slow
 async def test_the_largest_stays_when_ten_seconds_that_began_before_the_cell_are_kept_as_one() -> None:
     app = make_app(at(0, 10.0))
     async with app.run_test(size=(200, 60)) as pilot:

@@ -169,6 +169,7 @@ async def test_events_move_by_several_rows_at_a_time_and_the_newest_is_always_th
         assert clock(told[160]) not in text, "whoever looks at old ones is left there"
 
 
+@pytest.mark.slow
 async def test_where_panels_have_no_room_the_line_of_the_events_says_their_keys() -> None:
     app = make_app(rich())
     async with app.run_test(size=(80, 24)) as pilot:

@@ -29,6 +29,7 @@ class Clock:
         return self.now
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("choose", [False, True])
 async def test_an_action_is_held_back_where_the_client_meant_has_ended(choose: bool) -> None:
     app = make_app(node(ONE, TWO, THREE))
@@ -81,6 +82,7 @@ async def test_an_end_under_a_window_counts_from_when_the_window_has_gone() -> N
         assert isinstance(app.screen, HarmConfirm)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("left", [(ONE, THREE), (ONE, TWO)])
 async def test_the_end_of_another_holds_nothing_back(left) -> None:
     app = make_app(node(ONE, TWO, THREE))
@@ -91,6 +93,7 @@ async def test_the_end_of_another_holds_nothing_back(left) -> None:
         assert isinstance(app.screen, HarmConfirm)
 
 
+@pytest.mark.slow
 async def test_a_client_whose_start_becomes_known_has_not_ended() -> None:
     """It was told as ended, chosen no more, and gone in its details and in the question."""
     doubted = replace(ONE, key=ProcessKey(ONE.pid))
@@ -130,6 +133,7 @@ async def test_the_question_follows_a_client_whose_start_becomes_known_and_no_ot
             assert ("gone" in text_of(app)) == ("gone" in said)
 
 
+@pytest.mark.slow
 async def test_another_daemons_table_is_not_a_client_that_ended() -> None:
     app = make_app(node(ONE, other=(TWO,)))
     async with app.run_test(size=SIZE) as pilot:

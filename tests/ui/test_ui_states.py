@@ -288,6 +288,7 @@ async def test_every_size_and_every_panel_without_a_crash(make) -> None:
             assert all(line[-1] in "│┃╮╯" for line in lines if line.startswith(("│", "╭", "╰")))
 
 
+@pytest.mark.slow
 async def test_a_terminal_that_shrinks_and_grows() -> None:
     app = make_app(rich())
     async with app.run_test(size=SIZE) as pilot:
@@ -301,6 +302,7 @@ async def test_a_terminal_that_shrinks_and_grows() -> None:
         assert "COMMAND" in text_of(app)
 
 
+@pytest.mark.slow
 async def test_a_digit_brings_a_panel_and_hides_the_one_that_the_user_is_in() -> None:
     app = make_app(one_daemon())
     async with app.run_test(size=(80, 24)) as pilot:
@@ -324,6 +326,7 @@ async def test_a_digit_brings_a_panel_and_hides_the_one_that_the_user_is_in() ->
         assert "COMMAND" in text_of(app), "the clients are what the screen is for"
 
 
+@pytest.mark.slow
 async def test_a_panel_that_is_only_looked_at_on_a_small_screen_is_not_hidden_on_a_large_one() -> None:
     """Seen: 3 3 at 80x24, where the servers have no place of their own, hid them at 160x48 for ever."""
     app = make_app(one_daemon())
@@ -498,6 +501,7 @@ async def test_events_of_another_daemon_and_noise_are_not_shown() -> None:
     assert "get_server_list" not in text
 
 
+@pytest.mark.slow
 async def test_five_thousand_clients_are_as_quick_as_the_rows_that_are_seen() -> None:
     many = tuple(client(n % 46, key=ProcessKey(n + 1, n)) for n in range(5000))
     app = make_app(rich(daemons=(daemon(servers=(server(clients=many),)),)))
@@ -561,6 +565,7 @@ _BANDS = {"cursor", "cursor-blur", "marked", "bar", "tab", "badge", "badge-loud"
 _LINES = {"border", "border-focus", "track", "meter", "meter-high", "meter-memory"}
 
 
+@pytest.mark.slow
 async def test_whatever_is_painted_on_whatever_band_can_be_read() -> None:
     """Each ink on the ground, under the cursor, chosen, both, and in a heading: as WCAG 2 asks for text (AA), and for
     lines and bars. What does nothing now is in brackets, and only the high contrast's is asked to be text."""

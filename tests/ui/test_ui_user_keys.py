@@ -62,6 +62,7 @@ def test_how_a_key_is_written(key: str, shown: str) -> None:
     assert shown_key({}, "quit", "q") == "q"
 
 
+@pytest.mark.slow
 async def test_the_key_bar_shows_the_users_keys_and_they_work() -> None:
     keymap, _ = resolve({"quit": "f10", "pause": "f8", "terminate_client": "x"}, places())
     app = make_app(one_daemon(), keys=keymap)

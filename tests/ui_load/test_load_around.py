@@ -49,6 +49,7 @@ async def test_quitting_with_a_load_asks_and_stops_all():
     assert app.return_value == 0
 
 
+@pytest.mark.slow
 async def test_a_signal_stops_all_without_asking():
     app = load_app(snapshot=FREE)
     async with app.run_test(size=SIZE) as pilot:
@@ -252,6 +253,7 @@ async def test_the_lesson(readings, words):
         assert words in text_of(app)
 
 
+@pytest.mark.slow
 async def test_a_device_that_goes_gives_way():
     app = load_app(snapshot=FREE)
     async with app.run_test(size=SIZE) as pilot:
@@ -263,6 +265,7 @@ async def test_a_device_that_goes_gives_way():
         assert setup_of(app).devices == (GPU0,)
 
 
+@pytest.mark.slow
 async def test_the_panel_is_for_the_daemon_whose_tab_is_open():
     app = load_app(snapshot=rich())
     async with app.run_test(size=SIZE) as pilot:
@@ -292,6 +295,7 @@ async def test_the_users_keys_are_the_ones_that_are_shown_and_work():
         await until(pilot, lambda: supervisor.calls)
 
 
+@pytest.mark.slow
 async def test_the_device_is_named_where_there_are_several_also_on_a_small_screen():
     app = load_app(snapshot=FREE)
     async with app.run_test(size=(80, 24)) as pilot:

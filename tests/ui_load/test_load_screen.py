@@ -261,6 +261,7 @@ async def test_stop_one_restart_and_stop_all():
         assert len(supervisor.calls) == 3
 
 
+@pytest.mark.slow
 async def test_fault_key():
     app = load_app(snapshot=FREE)
     async with app.run_test(size=SIZE) as pilot:
@@ -269,6 +270,7 @@ async def test_fault_key():
         assert supervisor.calls == [("fault", 1)]
 
 
+@pytest.mark.slow
 async def test_tab_walks_between_fields_and_clients():
     app = load_app(snapshot=FREE)
     async with app.run_test(size=SIZE) as pilot:
@@ -405,6 +407,7 @@ async def test_beside_others_clients_it_asks_first_and_cancel_is_the_default():
         await until(pilot, lambda: app.load.live)
 
 
+@pytest.mark.slow
 async def test_beside_ones_own_clients_it_does_not_ask(monkeypatch):
     monkeypatch.setattr("os.geteuid", lambda: 1001)
     mine = replace(FREE.daemons[0], servers=tuple(
@@ -418,6 +421,7 @@ async def test_beside_ones_own_clients_it_does_not_ask(monkeypatch):
         assert backend.supervisors
 
 
+@pytest.mark.slow
 async def test_a_private_daemon_does_not_ask():
     app = load_app(snapshot=FREE)
     async with app.run_test(size=SIZE) as pilot:

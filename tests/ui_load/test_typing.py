@@ -110,6 +110,7 @@ async def test_the_typing_ends_with_the_focus_and_what_is_no_part_of_a_value_is_
         assert "Typing" in text_of(app)
 
 
+@pytest.mark.slow
 async def test_what_is_typed_stands_in_its_row() -> None:
     app = load_app(snapshot=FREE)
     async with app.run_test(size=SIZE) as pilot:

@@ -94,6 +94,7 @@ async def test_the_environment_is_of_that_very_process() -> None:
     assert await NodePlans(api.open().unentered()).environment(type(key)(key.pid, 1)) is None
 
 
+@pytest.mark.slow
 async def test_a_daemon_is_started_off_the_loop_and_stopped(place: Path) -> None:
     daemons = backend(place)
     (spec,) = daemons.specs(Wish(multi_user=True, pipe_dir=place / "mps_0"), ())

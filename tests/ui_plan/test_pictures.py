@@ -80,6 +80,7 @@ def test_picture(case, snap_compare) -> None:
     assert snap_compare(app_of(make()), terminal_size=size, press=keys)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("theme", ["mpstui-light", "mpstui-contrast", "terminal"])
 @pytest.mark.parametrize("keys", [("p", "tab", "right"), ("d",)], ids=["plan", "daemons"])
 def test_picture_of_a_theme(theme, keys, snap_compare) -> None:

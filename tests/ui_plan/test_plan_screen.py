@@ -277,6 +277,7 @@ async def test_who_keeps_what_and_who_would_not_fit() -> None:
         assert "2021 bob" in notes(app)
 
 
+@pytest.mark.slow
 async def test_clients_that_come_are_told_and_r_takes_them_in() -> None:
     app = make_app(small())
     async with app.run_test(size=LARGE) as pilot:
@@ -319,6 +320,7 @@ class NoSuchCommand(RecordingRunner):
         return "this command does not exist" if action.id.startswith("set_") else None
 
 
+@pytest.mark.slow
 async def test_what_a_daemon_has_no_command_for_is_not_said_to_be_set_and_nobody_has_to_be_restarted_for_it() -> None:
     app = make_app(small(), runner=NoSuchCommand())
     async with app.run_test(size=LARGE) as pilot:
@@ -378,6 +380,7 @@ async def test_a_small_terminal_says_so_and_comes_back() -> None:
         assert "alice ×2" in text_of(app)
 
 
+@pytest.mark.slow
 async def test_details_of_a_client_tell_where_its_limits_come_from() -> None:
     plans = FakePlans(environment_of={"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "40"})
     app = make_app(small(), plans=plans)

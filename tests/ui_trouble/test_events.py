@@ -128,6 +128,7 @@ async def test_the_line_that_is_typed_into_has_the_footer(key: str, enter: str) 
         assert app.focused is app.screen.panel
 
 
+@pytest.mark.slow
 async def test_this_client_and_how_far_back_by_one_key_each() -> None:
     app = trouble_app(with_events())
     async with app.run_test(size=SIZE) as pilot:
@@ -165,6 +166,7 @@ async def test_search_goes_from_one_to_the_next_and_marks_it() -> None:
         assert "f zzz  none" in text_of(app)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(80, 24), (160, 48)])
 async def test_a_filter_that_is_not_understood_is_told_whole(size) -> None:
     app = trouble_app(with_events())
@@ -175,6 +177,7 @@ async def test_a_filter_that_is_not_understood_is_told_whole(size) -> None:
         assert "no field “bad”; fields: client, cmd, gpu, kind, pid, server, severity, since, until, user …" in text
 
 
+@pytest.mark.slow
 async def test_it_follows_until_the_user_moves_up_and_counts_what_is_new() -> None:
     app = trouble_app(with_events())
     async with app.run_test(size=SIZE) as pilot:
@@ -237,6 +240,7 @@ async def test_logs_that_cannot_be_read_are_a_sentence() -> None:
         assert kinds(app) == PLAIN
 
 
+@pytest.mark.slow
 async def test_without_a_backend_the_snapshot_is_all_there_is() -> None:
     app = make_app(with_events())
     async with app.run_test(size=SIZE) as pilot:
@@ -271,6 +275,7 @@ async def test_another_daemons_events_are_not_among_them() -> None:
         assert kinds(app) == PLAIN
 
 
+@pytest.mark.slow
 async def test_hostile_lines_are_text() -> None:
     app = trouble_app(node(events=(event(1, "client_connected", "[bold]\x1b[2J‮[/bad]" + "x" * 5000, pid=1),)))
     async with app.run_test(size=(80, 24)) as pilot:

@@ -335,6 +335,7 @@ async def test_ended_is_not_said_of_a_client_that_was_never_known() -> None:
         assert [row.state for row in app.screen.panel.rows] == ["left", "unknown", "unknown", "unhurt"]
 
 
+@pytest.mark.slow
 async def test_the_cursor_goes_on_to_the_next_one_that_has_to_end() -> None:
     app = trouble_app(faulted(A, B, C))
     async with app.run_test(size=SIZE) as pilot:

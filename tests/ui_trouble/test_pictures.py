@@ -25,6 +25,7 @@ def test_picture(case, size, snap_compare) -> None:
     assert snap_compare(trouble_app(make(), FakeTrouble(findings=FINDINGS)), terminal_size=size, press=keys)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("theme", ["mpstui-light", "mpstui-contrast", "terminal"])
 def test_picture_of_a_theme(theme, snap_compare) -> None:
     app = trouble_app(faulted(A, B, C), theme=theme)

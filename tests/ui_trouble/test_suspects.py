@@ -31,6 +31,7 @@ def shown(**changes: object):
     return replace(faulted(A, B, C), events=(LATEST,), **changes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(160, 48), (80, 24)])
 async def test_faults_of_the_logs_and_of_the_screen_are_compared(size) -> None:
     app = trouble_app(shown(), FakeTrouble((OLDER,)))
@@ -77,6 +78,7 @@ async def test_logs_that_cannot_be_read_and_no_fault_are_said() -> None:
         assert not app.clipboard
 
 
+@pytest.mark.slow
 async def test_what_of_the_history_is_not_read_is_said() -> None:
     """Who compares "all faults" with half of the logs compressed has not compared them."""
     backend = FakeTrouble((OLDER,))
@@ -109,6 +111,7 @@ async def test_a_recording_says_what_it_does_not_know_and_not_that_nothing_can_b
         assert "recording" not in said(app)
 
 
+@pytest.mark.slow
 async def test_an_event_says_whom_it_was_about_and_a_fault_its_suspects() -> None:
     app = trouble_app(shown())
     async with app.run_test(size=(160, 48)) as pilot:
