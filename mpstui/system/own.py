@@ -164,7 +164,10 @@ class _Look:
         self.begun = time.monotonic()
         self.said = _SILENT
         self._thread = threading.Thread(target=self._run, args=(look,), daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError:  # of processes there are as many as there may be
+            self.said = _NO_THREAD
 
     def _run(self, look: Callable[[], str]) -> None:
         self.said = look()
@@ -177,7 +180,8 @@ class _Look:
 
     def wait(self) -> None:
         """Also for one that was begun elsewhere just now."""
-        self._thread.join(max(0.0, self.begun + _ANSWERS - time.monotonic()))
+        if self.said != _NO_THREAD:
+            self._thread.join(max(0.0, self.begun + _ANSWERS - time.monotonic()))
 
 
 _HOLDS: Final = 10.0
@@ -193,6 +197,7 @@ MISSING: Final = "it is not on PATH"
 _NOT_THERE: Final = frozenset((errno.ENOENT, errno.ENOTDIR, errno.EINVAL, errno.ENAMETOOLONG))
 _UNSEEN: Final = "it cannot be looked at"
 _SILENT: Final = "it does not answer"
+_NO_THREAD: Final = f"{_UNSEEN}: no thread can be started"
 _STANDS: Final = "that depends on where you are; write the places of PATH from / on"
 _AGAIN: Final = "install the program again as root, in a place of root's"
 _looks: Final[dict[str, _Look]] = {}
@@ -222,17 +227,22 @@ def _why_others(place: str) -> str:
 def _why_not_found(name: str, places: Sequence[str]) -> str:
     """A shell may find one all the same: which, and why it is not used."""
     others = _others([place for place in places if os.path.isabs(place)]) if os.geteuid() == 0 else {}
-    silent = [place for place in places if others.get(place) == _SILENT]
-    there = {place: os.path.join(place, name) for place in places if others.get(place) not in {_ABSENT, _SILENT}}
+    unseen = [(place, why) for place in places if (why := others.get(place, "")) in {_SILENT, _NO_THREAD}]
+    there = {
+        place: os.path.join(place, name) for place in places if others.get(place) not in {_ABSENT, _SILENT, _NO_THREAD}
+    }
     said = _ask(
         {f"why {each}": partial(_why_not_used, each, others.get(place, "")) for place, each in there.items()}, 0.0
     )
     for place, each in there.items():
-        if (why := said[f"why {each}"]) == _SILENT:
-            silent.append(place)
+        if (why := said[f"why {each}"]) in {_SILENT, _NO_THREAD}:
+            unseen.append((place, why))
         elif why:
             return f"PATH leads to {path_text(Path(each))}, which is not used: {why}"
-    return f"{MISSING}, but {path_text(Path(silent[0]))} does not answer" if silent else MISSING
+    if unseen:
+        place, why = unseen[0]
+        return f"{MISSING}, but {path_text(Path(place))} {why.removeprefix('it ')}"
+    return MISSING
 
 
 def _why_not_used(candidate: str, others: str) -> str:

@@ -249,6 +249,20 @@ async def test_the_remedy_is_told_whole_of_a_long_path(there: Bin) -> None:
     assert said.endswith(f": chmod go-w {program}.")
 
 
+def test_where_no_thread_can_be_started_it_is_said(there: Bin, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container at its limit of processes; nothing of it is kept for the next look."""
+
+    def full(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    there.put(CONTROL, 0o755)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", full)
+        why = _why(there)
+    assert why == f"it is not on PATH, but {there.place} cannot be looked at: no thread can be started"
+    assert find_program(CONTROL, {"PATH": f"{there.place}"}) == f"{there.place}/{CONTROL}"
+
+
 def test_what_may_not_be_executed_is_passed_over(there: Bin, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a file system that is mounted with noexec."""
     there.put(CONTROL, 0o755)
