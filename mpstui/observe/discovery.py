@@ -45,9 +45,8 @@ from mpstui.system.trusted import (
     NotTrustedError,
     Owners,
     UnreadableLogError,
+    hold_directory,
     is_believed,
-    judge_entry,
-    judge_mounts,
     judge_own,
     makers_of,
     open_log,
@@ -420,26 +419,16 @@ def _open_to_others(pipe_dir: Path, owners: Collection[int], folder: int | None 
     place = pipe_dir
     for _ in range(_LINKS):
         with ExitStack() as held:
-            passed: list[tuple[Path, int]] = []
-            walk(place, held, owners, False, passed)
+            above = walk(place, held, owners, False)[0][-1]
             if place.is_symlink():
-                judge_mounts(place, (each for _, each in passed), owners)
                 if not makers_of(place, os.lstat(place), owners) <= {*owners}:
                     raise NotTrustedError(f"{path_text(place)} is a link of somebody else's", "owner")
                 place = Path(os.path.join(place.parent, os.readlink(place)))
                 continue
-            fd = os.open(place, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            held.callback(os.close, fd)
+            fd, writable = hold_directory(place, above, held, owners)
             if folder is not None and not os.path.sameopenfile(fd, folder):
                 raise NotTrustedError(f"{path_text(pipe_dir)} led to another directory just now", "steered")
-            judge_mounts(place, (*(each for _, each in passed), fd), owners)
-            try:
-                judge_entry(place, fd, os.fstat(fd), owners)
-            except NotTrustedError as error:
-                if error.fault != "writable":
-                    raise
-                return True
-            return False
+            return writable
     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
 
 

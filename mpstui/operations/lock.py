@@ -38,7 +38,7 @@ from mpstui.core.text import path_text, printable
 from mpstui.core.trust import Speaker
 from mpstui.system.memory import real_path
 from mpstui.system.procfs import process_key, process_uids, read_proc, user_name
-from mpstui.system.trusted import NotTrustedError, judge_entry, judge_mounts, walk
+from mpstui.system.trusted import NotTrustedError, hold_directory, walk
 
 FILE: Final = "mpstui.lock"
 WAIT: Final = 60.0
@@ -396,25 +396,12 @@ def _folder(place: TurnPlace, held: ExitStack) -> int:
     if place.beside and not place.instead:
         with suppress(OSError):
             os.mkdir(folder, 0o700)
-    passed: list[tuple[Path, int]] = []
     try:
-        way, _ = walk(place.path, held, owners, place.instead, passed)
-        judge_mounts(folder, (each for _, each in passed), owners)
-        return way[-1]
+        return walk(place.path, held, owners, place.instead)[0][-1]
     except NotTrustedError as error:
         if error.fault != "writable" or not place.exposed:
             raise
-    passed = []
-    above = walk(folder, held, owners, False, passed)[0][-1]
-    found = os.open(folder.name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
-    held.callback(os.close, found)
-    judge_mounts(folder, (*(each for _, each in passed), found), owners)
-    try:
-        judge_entry(folder, found, os.fstat(found), owners)
-    except NotTrustedError as error:
-        if error.fault != "writable":
-            raise
-    return found
+    return hold_directory(folder, walk(folder, held, owners, False)[0][-1], held, owners)[0]
 
 
 def _open_in(folder: int, place: TurnPlace) -> int:

@@ -16,7 +16,7 @@ import re
 import shlex
 import stat
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from functools import lru_cache
 from pathlib import Path
@@ -64,8 +64,7 @@ def open_trusted(path: Path, flags: int, owners: Collection[int], *, make: bool 
     the other end of a FIFO. Raises NotTrustedError, and OSError.
     """
     with ExitStack() as held:
-        passed: list[tuple[Path, int]] = []
-        way, steered = walk(path, held, owners, make, passed)
+        way, steered = walk(path, held, owners, make)
         fd = _open(path, flags, way[-1])
         try:
             found = _regular(path, fd)
@@ -74,7 +73,7 @@ def open_trusted(path: Path, flags: int, owners: Collection[int], *, make: bool 
                 raise NotTrustedError(f"{path_text(path)} has {found.st_nlink} names (hard links)", "hard_links")
             if steered and found.st_uid not in steered:
                 raise _led_elsewhere(path, steered, found.st_uid)
-            judge_mounts(path, (*(each for _, each in passed), fd), owners)
+            judge_mounts(path, (fd,), owners)
         except BaseException:
             os.close(fd)
             raise
@@ -87,18 +86,14 @@ def judge_directory(path: Path, owners: Collection[int]) -> None:
     no directory.
     """
     with ExitStack() as held:
-        passed: list[tuple[Path, int]] = []
-        walk(path / "-", held, owners, False, passed)
-        judge_mounts(path, (fd for _, fd in passed), owners)
+        walk(path / "-", held, owners, False)
 
 
 def judge_own(path: Path, owners: Collection[int]) -> None:
     """As :func:`judge_directory`, for a directory in which others may not make anything either, as in one that is
     sticky; the way is judged as far as there is one. OSError where it is not there."""
     with ExitStack() as held:
-        passed: list[tuple[Path, int]] = []
-        way, _ = walk(path / "-", held, owners, False, passed)
-        judge_mounts(path, (fd for _, fd in passed), owners)
+        way, _ = walk(path / "-", held, owners, False)
         mode = stat.S_IMODE(os.fstat(way[-1]).st_mode)
         if mode & stat.S_ISVTX and mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise NotTrustedError(f"others may write to {path_text(path)} (mode {mode:04o})", "writable", "others")
@@ -239,7 +234,9 @@ def walk(
     leads: the owners that are not root, of all of it; without ``owners``, when it is walked as it is, of its links.
     ``passed`` is given each directory and link that the way goes through, also those that a link leads out of again.
 
-    What a process has for its root, its folder or a file open its user decides, whoever owns the link in /proc."""
+    Whoever runs a file system in user space has made what is on it, whatever it says: with ``owners`` nobody else may
+    run one that the way goes through. What a process has for its root, its folder or a file open its user decides,
+    whoever owns the link in /proc. Raises NotTrustedError, and OSError."""
     raw = os.fsencode(path)
     inside = INSIDE.match(raw)
     base = inside[0] if inside else b"/"
@@ -248,7 +245,7 @@ def walk(
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path_text(path))
     top = os.open(base, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     held.callback(os.close, top)
-    way, names, links, steered = [top], [base], 0, set[int]()
+    way, names, links, steered = [top], [base], list[int](), set[int]()
     seen = [] if passed is None else passed
     seen.append((Path(os.fsdecode(base)), top))
     if owners is not None:
@@ -275,14 +272,23 @@ def walk(
             way.append(fd)
             names.append(name)
             continue
-        links += 1
-        if links > _LINKS:
+        links.append(fd)
+        if len(links) > _LINKS:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path_text(path))
         target = os.readlink(b"", dir_fd=fd)
         if target.startswith(b"/"):
             way, names = way[:1], names[:1]
         rest = [part for part in target.split(b"/") if part not in {b"", b"."}] + rest
-    return way, frozenset(steered)
+    return way, frozenset(steered | _makers_by_mount(path, [fd for _, fd in seen], links, owners))
+
+
+def _makers_by_mount(path: Path, way: Sequence[int], links: Sequence[int], owners: Collection[int] | None) -> set[int]:
+    """Who has a say in where the way leads since a file system of a link on it is his; with ``owners`` nobody else may
+    run one of the whole way."""
+    if owners is None:
+        return {*_runners(path, links)} - {0}
+    judge_mounts(path, way, owners)
+    return set()
 
 
 def _judged(place: Path, fd: int, found: os.stat_result, owners: Collection[int] | None) -> set[int]:
@@ -408,7 +414,18 @@ def _group_name(gid: int) -> str:
 
 def judge_mounts(path: Path, way: Iterable[int], owners: Collection[int]) -> None:
     """Raises NotTrustedError on a file system in user space that somebody else runs: it may say what it likes of who
-    owns its files, and where its links lead. ``way``: what the way goes through, the links too.
+    owns its files, and where its links lead. ``way``: what the way goes through, the links too."""
+    for uid in _runners(path, way):
+        if uid == ANYBODY:
+            text = f"{path_text(path)} is on a file system that is no longer mounted"
+            raise NotTrustedError(text, "steered", "others")
+        if uid not in owners:
+            whose = user_name(uid)
+            raise NotTrustedError(f"{path_text(path)} is on a file system that {whose} runs", "owner", whose)
+
+
+def _runners(path: Path, way: Iterable[int]) -> Iterator[int]:
+    """The users who run the file systems in user space that are on the way; ANYBODY for one that is not mounted.
 
     It may be taken away after its answers and before the list of what is mounted is read, and is in none then; another
     process' root has a list of its own, and whoever runs that process is judged.
@@ -423,18 +440,30 @@ def judge_mounts(path: Path, way: Iterable[int], owners: Collection[int]) -> Non
         if left.pop(line.split(b" ", 3)[2], None) is None:
             continue
         kind, *_, options = line.partition(b" - ")[2].split(b" ")
-        if kind.startswith(b"fuse") and (user := _FUSE_OWNER.search(options)) and int(user[1]) not in owners:
-            whose = user_name(int(user[1]))
-            raise NotTrustedError(f"{path_text(path)} is on a file system that {whose} runs", "owner", whose)
+        if kind.startswith(b"fuse") and (user := _FUSE_OWNER.search(options)):
+            yield int(user[1])
     if not left or INSIDE.match(os.fsencode(path)):
         return
     numbers = {line.split(b" ", 1)[0] for line in lines}
     for fd in left.values():  # as of a volume of btrfs, whose number no line has
         number = _MOUNT_ID.search(read_proc(f"/proc/self/fdinfo/{fd}", 1 << 12) or b"")
         if number is None or number[1] not in numbers:
-            raise NotTrustedError(
-                f"{path_text(path)} is on a file system that is no longer mounted", "steered", "others"
-            )
+            yield ANYBODY
+
+
+def hold_directory(place: Path, above: int, held: ExitStack, owners: Collection[int]) -> tuple[int, bool]:
+    """The directory itself, which no link may be, in the one that is held as ``above``, until ``held`` ends; whether
+    others may write to it. Raises NotTrustedError where others own it or run its file system, and OSError."""
+    fd = os.open(place.name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
+    held.callback(os.close, fd)
+    judge_mounts(place, (fd,), owners)
+    try:
+        judge_entry(place, fd, os.fstat(fd), owners)
+    except NotTrustedError as error:
+        if error.fault != "writable":
+            raise
+        return fd, True
+    return fd, False
 
 
 # The one place where logs are opened: whose they are decides whether they are read.

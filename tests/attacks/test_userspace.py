@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from mpstui.config import put_file
 from mpstui.observe.discovery import find_speaker
 from mpstui.system import own
 from mpstui.system.own import own_path, temporary_place
-from mpstui.system.trusted import NotTrustedError, is_believed, judge_directory, owners_of
+from mpstui.system.trusted import NotTrustedError, is_believed, judge_directory, open_named, owners_of
 
 from .conftest import Stranger
 from .userspace import mounted
@@ -54,3 +55,15 @@ def test_nor_is_what_its_link_leads_to(
         monkeypatch.setenv("TMPDIR", os.fspath(his / "bin"))
         assert temporary_place() == "/tmp"
     judge_directory(mine, {0})
+
+
+def test_nor_does_its_link_lead_what_root_writes_or_reads(his: Path, stranger: Stranger, roots: Stranger) -> None:
+    """Root has named the directory, and not what a link in it leads to, which is root's by its own word."""
+    (mine := roots.home / "mine").mkdir()
+    (mine / "control.log").write_text("root's")
+    with mounted(his, stranger.uid, leads=mine):
+        with pytest.raises(PermissionError, match=f"UID {stranger.uid} has made a link on the way there"):
+            put_file(his / "link" / "cron", "text")
+        with pytest.raises(NotTrustedError):
+            open_named(his / "link" / "control.log")
+    assert os.listdir(mine) == ["control.log"]
