@@ -185,6 +185,8 @@ class DaemonTabs(LineWidget):
 
     def lines(self, width: int, height: int) -> list[Line]:
         line: list[tuple[str, str]] = []
+        there = {daemon.pipe_dir for daemon in self._daemons}
+        self._words = {place: said for place, said in self._words.items() if place in there}
         for daemon, text in self._tabs(width):
             style, front = self._said(daemon)[1], daemon.pipe_dir == self._current
             line += [("▸" if front else " ", "accent"), (text, f"{style}+tab" if front else style)]

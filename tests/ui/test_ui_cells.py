@@ -380,6 +380,15 @@ def test_the_tab_of_the_loads_own_daemon_says_so() -> None:
     assert ["◆ load" in text for _, text in tabs._tabs(120)] == [False, True]
 
 
+def test_of_daemons_that_have_gone_nothing_is_kept() -> None:
+    """A job's daemon has a directory of its own, and all of its clients were kept with it."""
+    tabs = DaemonTabs()
+    for number in range(3):
+        tabs._daemons = (daemon(pipe_dir=Path(f"/tmp/job-{number}")),)
+        tabs.lines(80, 1)
+    assert list(tabs._words) == [Path("/tmp/job-2")]
+
+
 def test_which_tab_is_in_front_and_each_state_are_to_be_read_without_colour() -> None:
     tabs, other = (
         DaemonTabs(),
