@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, ClassVar, Final, cast
+from typing import ClassVar, Final, cast
 
 from rich.cells import cell_len, chop_cells, set_cell_size
 from rich.segment import Segment
@@ -173,11 +173,6 @@ class StyledScreen(Screen[None]):
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"ui--text", *re.findall("ui--[a-z-]+", _CSS)}
     DEFAULT_CSS = _CSS
-
-
-def toast_racks(screen: Screen[Any]) -> list[Widget]:
-    """What holds its notifications. Asked for each second: a query of Textual's costs ten times as much."""
-    return [each for each in screen.children if type(each).__name__ == "ToastRack"]
 
 
 class Ground(Widget):

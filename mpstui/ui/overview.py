@@ -41,12 +41,13 @@ from mpstui.ui.keys import (
     written,
 )
 from mpstui.ui.layout import Needs, PanelHeights, plan, reserve, room_of, spares
-from mpstui.ui.lines import Ground, LineWidget, fit, toast_racks
+from mpstui.ui.lines import Ground, LineWidget, fit
 from mpstui.ui.panel import NO_ROW, Panel
 from mpstui.ui.panels import ClientsPanel, DevicesPanel, EventsPanel, LimitsPanel, ServersPanel
 from mpstui.ui.panels.table import TablePanel
 from mpstui.ui.past import WithPast
 from mpstui.ui.plots import BLOCKS, USUAL
+from mpstui.ui.private import toast_racks
 from mpstui.ui.stale_target import StaleTarget
 from mpstui.ui.trouble.overview import WithTrouble
 from mpstui.ui.typeahead import opens

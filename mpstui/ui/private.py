@@ -29,6 +29,7 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.strip import Strip
 from textual.timer import Timer
+from textual.widget import Widget
 from textual.widgets import OptionList
 
 from mpstui.ui.rawinput import Piece
@@ -235,6 +236,11 @@ if inspect.iscoroutinefunction(_run_timer):
 
 
 _Toast: Any = _of("textual.widgets._toast", "Toast")
+
+
+def toast_racks(screen: Screen[Any]) -> list[Widget]:
+    """What holds its notifications. Asked for each second: a query of Textual's costs ten times as much."""
+    return [each for each in screen.children if type(each).__name__ == "ToastRack"]
 
 
 def _in_a_line(toast: Any) -> None:

@@ -17,8 +17,7 @@ from textual.theme import Theme
 
 from mpstui.ui.diff import ScreenDiff
 from mpstui.ui.keys import shown_key
-from mpstui.ui.lines import toast_racks
-from mpstui.ui.private import Update, leaving
+from mpstui.ui.private import Update, leaving, toast_racks
 from mpstui.ui.terminal import TerminalDriver, can_come_back
 from mpstui.ui.theme import variable_defaults
 from mpstui.ui.typeahead import Typeahead, TypedApp, opens
