@@ -113,12 +113,16 @@ def unprintable(path: os.PathLike[str] | str) -> str | None:
     return f"“{path_text(name, 200)}” has characters in its name that cannot be printed; rename it, or use another"
 
 
+WITH_PATHS: Final = 4 * 4096
+"""Characters of a text of mpstui's own that has paths in it, each as long as the system lets one be, and a remedy."""
+
+
 def error_text(error: Exception) -> str:
     """What an exception says, without the path and the address that Python's words for an error of the system have in
     them."""
     said = (error.strerror or "").partition(" (while attempting to")[0] if isinstance(error, OSError) else None
     if said:  # the system's, and short, or mpstui's own, which may have paths in it and what to do about them
-        return printable(said, 4 * 4096)
+        return printable(said, WITH_PATHS)
     return printable(("" if isinstance(error, OSError) else str(error)) or type(error).__name__)
 
 

@@ -14,7 +14,7 @@ from mpstui.control.answer import Answer
 from mpstui.control.channel import ControlChannel
 from mpstui.control.commandline import patience
 from mpstui.control.mps import MpsControl
-from mpstui.core.text import error_text, printable
+from mpstui.core.text import WITH_PATHS, error_text, printable
 from mpstui.load.guard import LOG, PIPE, READY
 from mpstui.system.own import own_program, temporary_place
 
@@ -71,7 +71,7 @@ class PrivateDaemon:
             with contextlib.suppress(asyncio.TimeoutError):
                 said = await asyncio.wait_for(guard.stdout.readline(), patience(_START_SECONDS))
         if said != READY:
-            reason = printable(said.strip(), 4 * 4096) or "no reason given"
+            reason = printable(said.strip(), WITH_PATHS) or "no reason given"
             raise PrivateDaemonError(f"a private daemon does not start: {reason}")
         answer = await self.control.get_server_list()
         if not answer.ok:
