@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import subprocess
 import sys
 import venv
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 import yaml
@@ -58,6 +59,36 @@ def test_the_forge_runs_what_a_developer_runs() -> None:
     told = [each.rpartition(" ")[2] for each in project["classifiers"] if "Python :: 3." in each]
     assert told == pythons, "what is claimed is tried"
     assert set(flow) == {"name", True, "permissions", "concurrency", "jobs"}, "YAML reads the key on as true"
+
+
+class _Case:
+    """A test as pytest has collected it."""
+
+    path = ROOT / "tests/test_of_nothing.py"
+
+    def __init__(self, nodeid: str, slow: bool) -> None:
+        self.nodeid, self.slow = nodeid, slow
+        if "[" in nodeid:
+            self.callspec = nodeid
+
+    def get_closest_marker(self, name: str) -> object:
+        return True if self.slow and name == "slow" else None
+
+
+def test_the_two_parts_of_the_tests_are_all_of_them_once(request: pytest.FixtureRequest) -> None:
+    """A test that is in no part is run by nobody: CI runs the two."""
+    plugin = request.config.pluginmanager.get_plugin(os.fspath(ROOT / "tests/conftest.py"))
+    named = {"quick": False, "quick[1]": False, "slow": True, "slow of two[1]": True, "slow of two[2]": True}
+
+    def part(name: str) -> list[str]:
+        items = [_Case(nodeid, slow) for nodeid, slow in named.items()]
+        told = SimpleNamespace(pytest_deselected=lambda items: None)
+        plugin._leave_out_others(SimpleNamespace(getoption=lambda _: name, hook=told), items)
+        return [item.nodeid for item in items]
+
+    assert part("usual") == ["quick", "quick[1]", "slow of two[1]"]
+    assert part("slow") == ["slow", "slow of two[2]"]
+    assert part("all") == list(named)
 
 
 def test_the_scripts_for_a_gpu_machine_find_what_they_import() -> None:
