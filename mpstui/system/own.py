@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from mpstui.core.text import error_text, path_text
+from mpstui.core.trust import ANYBODY
 from mpstui.system.memory import INSIDE
 from mpstui.system.procfs import nameless_uid, user_name
 from mpstui.system.trusted import SYSTEM_UIDS, NotTrustedError, has_acl, judge_directory, judge_mounts, walk
@@ -100,6 +101,7 @@ def _fault(path: str, program: bool) -> str:
     """Raises NotTrustedError, and OSError where it is not there."""
     ours, place = roots(), Path(path if program else os.path.join(path, "-"))
     for _ in range(_LINKS + 1):  # the last one is the file
+        meant = place if program else place.parent
         with ExitStack() as held:
             passed: list[tuple[Path, int]] = []
             way, steered = walk(place, held, None, False, passed)
@@ -115,10 +117,10 @@ def _fault(path: str, program: bool) -> str:
                     # Who made a directory as /tmp is has meant it for all.
                     remedy = _AGAIN if mode & stat.S_ISVTX else f"chmod go-w {shlex.quote(shown)}"
                     return f"{shown} can be changed by {whose} (mode {mode:04o}): {remedy}"
-            if not steered <= ours or INSIDE.match(os.fsencode(place)):
-                return f"another process says what {path_text(place)} is: take it out of PATH"
+            if ANYBODY in steered or INSIDE.match(os.fsencode(place)):
+                return f"another process says what {path_text(meant)} is: take it out of PATH"
             if len({found.st_dev for found in seen}) > 1:  # on the root's own there is nobody else's file system
-                judge_mounts(place, (fd for _, fd in passed), ours)
+                judge_mounts(meant, (fd for _, fd in passed), ours)
             if not program:
                 return ""
             if not stat.S_ISLNK(seen[-1].st_mode):

@@ -67,3 +67,9 @@ def test_nor_does_its_link_lead_what_root_writes_or_reads(his: Path, stranger: S
         with pytest.raises(NotTrustedError):
             open_named(his / "link" / "control.log")
     assert os.listdir(mine) == ["control.log"]
+
+
+def test_what_is_said_of_it_in_path_is_who_runs_it(his: Path, stranger: Stranger) -> None:
+    with mounted(his, stranger.uid, leads=Path("/usr/bin")):
+        said = own.why_not_roots(os.fspath(his / "link"), program=False)
+    assert said.startswith(f"{his}/link is on a file system that UID {stranger.uid} runs: ")
