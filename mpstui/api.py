@@ -325,7 +325,7 @@ def open(
     *,
     demo: str | bool | None = None,
     log_dirs: Sequence[PathName] = (),
-    refresh: float = 1.0,
+    refresh: float | None = None,
     read_only: bool | None = None,
     recording: PathName | None = None,
     speed: float = 1.0,
@@ -335,7 +335,8 @@ def open(
     ``pipe_dirs``: the daemons' pipe directories; without them CUDA_MPS_PIPE_DIRECTORY, then discovery. ``demo``: a
     simulated node that is started for this and ended with it, ``True`` or the name of one on which something is wrong.
     ``log_dirs``: where the daemons' logs are; without ``pipe_dirs`` and ``demo``, ``events`` and ``past`` read these
-    alone. ``refresh``: seconds between two readings of NVML and /proc while it is watched. ``read_only``: nothing is
+    alone. ``refresh``: seconds between two readings of NVML and /proc while it is watched; None: one for each 256
+    processes, five at most. ``read_only``: nothing is
     changed; None: as the configuration says. ``recording``: a file of ``mpstui record`` in the place of a node, for a
     screen; ``speed`` is how fast it plays, 0 not at all.
 
@@ -359,7 +360,7 @@ class Opening:
         pipe_dirs: tuple[Path, ...],
         log_dirs: tuple[Path, ...],
         demo: str | None,
-        refresh: float,
+        refresh: float | None,
         read_only: bool | None,
     ) -> None:
         self._pipe_dirs = pipe_dirs
@@ -412,7 +413,7 @@ class AsyncNode:
         self,
         pipe_dirs: tuple[Path, ...],
         log_dirs: tuple[Path, ...],
-        refresh: float,
+        refresh: float | None,
         read_only: bool | None,
         *,
         demo: bool = False,

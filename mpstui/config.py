@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import field, fields, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from mpstui.core.late import dataclass, pattern
 from mpstui.core.text import error_text, path_text, printable
@@ -122,8 +122,8 @@ class CommandSpec:
 class Config:
     """What config.toml can say."""
 
-    refresh: float = 1.0
-    """Seconds between two readings of the meters."""
+    refresh: float | None = None
+    """Seconds between two readings of the meters; None: as the watcher sees fit."""
     reconcile: float = RECONCILE
     """Seconds between two questions to a daemon in which nothing seems to change; 0: never."""
     theme: str | None = None
@@ -526,7 +526,10 @@ def _quoted(value: object) -> str:
     return f"“{printable(str(value), 60)}”"
 
 
-def _seconds(value: object, least: float, most: float, default: float) -> tuple[float, str | None]:
+_Default = TypeVar("_Default", bound=float | None)
+
+
+def _seconds(value: object, least: float, most: float, default: _Default) -> tuple[float | _Default, str | None]:
     if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
         return default, f"must be a number of seconds from {least:g} to {most:g}"
     return float(value), None

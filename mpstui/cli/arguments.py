@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentTypeError
+from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Callable
 from typing import Final
 
@@ -25,6 +25,16 @@ def between(least: float, most: float, unit: str = "seconds") -> Callable[[str],
         return value
 
     return number
+
+
+def add_refresh(parser: ArgumentParser) -> None:
+    """``--refresh``; what holds without it is the watcher's, and a test compares the two."""
+    parser.add_argument(
+        "--refresh",
+        type=between(0.1, 3600),
+        metavar="S",
+        help="seconds between readings (default 1; of more than 256 processes 1 for each 256, 5 at most)",
+    )
 
 
 def whole(least: int, most: int) -> Callable[[str], int]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from mpstui import __version__
-from mpstui.cli.arguments import between
+from mpstui.cli.arguments import add_refresh
 from mpstui.cli.past import (
     NODES,
     add_activity,
@@ -356,7 +356,7 @@ def build_parser(first: str | None = None, *, partial: bool = False) -> argparse
     )
     parser.add_argument("--version", action="version", version=f"mpstui {__version__}")
     parser.add_argument("--read-only", action="store_true", help="show everything, change nothing")
-    parser.add_argument("--refresh", type=between(0.1, 3600), metavar="S", help="seconds between readings (default 1)")
+    add_refresh(parser)
     parser.add_argument(
         "--fresh", action="store_true", help="begin with the default view, and leave yours as it was kept"
     )

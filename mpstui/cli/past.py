@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any, Final, get_args
 
-from mpstui.cli.arguments import between
+from mpstui.cli.arguments import add_refresh, between
 from mpstui.core.activity import CAVEAT
 from mpstui.core.model import EventKind
 from mpstui.core.text import size_hint, typed_size, unprintable
@@ -143,7 +143,7 @@ def add_record(commands: Any, node: argparse.ArgumentParser) -> None:
     record.add_argument(
         "--max-age", type=_span, default=7 * 86400.0, metavar="T", help="older parts are deleted (default 7d)"
     )
-    record.add_argument("--refresh", type=_refresh, metavar="S", help="seconds between readings (default 1)")
+    add_refresh(record)
     record.add_argument(
         "--mask",
         action="store_true",
@@ -188,10 +188,6 @@ def _bytes(text: str) -> int:
         hint = f"; {told}" if (told := size_hint(text)) else ""
         raise argparse.ArgumentTypeError(f"{text!r} is not 1M to 1024G{hint}")
     return size
-
-
-def _refresh(text: str) -> float:
-    return _within(text, 0.1, 3600.0, "seconds")
 
 
 def _speed(text: str) -> float:

@@ -30,7 +30,7 @@ def record(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
 
 
 async def _record(
-    options: argparse.Namespace, pipe_dirs: tuple[Path, ...], log_dirs: tuple[Path, ...], refresh: float
+    options: argparse.Namespace, pipe_dirs: tuple[Path, ...], log_dirs: tuple[Path, ...], refresh: float | None
 ) -> int:
     async with api.open(pipe_dirs, log_dirs=log_dirs, refresh=refresh, read_only=True) as node:
         over = asyncio.Event()

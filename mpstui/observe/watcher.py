@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from mpstui.control.channel import ControlChannel
 from mpstui.control.commandline import patience
@@ -59,13 +59,19 @@ OTHERS_PATIENCE = 1.0
 5 ms (fact 1)."""
 TOGETHER = 0.05
 """Seconds that NVML and /proc wait for each other: one snapshot tells of both, and the screen is painted once."""
+REFRESH: Final = 1.0
+CROWD: Final = 256
+SLOWEST: Final = 5.0
+"""Seconds between two readings where nobody has said: the first for each so many processes, the last at most. Who
+comes, goes or faults is told by the logs and by the kernel, at once and whatever the pace: what is read are figures."""
 DAEMON_CHANGED = frozenset(("daemon_started", "daemon_exited"))
 
 
 class NodeWatcher:
     """Drives the observation of a node. All methods belong to one event loop; callbacks are called in it.
 
-    ``pipe_dirs``: empty to discover them again and again. ``refresh``: seconds between two readings of NVML and /proc.
+    ``pipe_dirs``: empty to discover them again and again. ``refresh``: seconds between two readings of NVML and /proc;
+    None: ``REFRESH`` for each ``CROWD`` of processes, ``SLOWEST`` at most.
     ``reconcile``: seconds from the last change to one complete reading of a daemon; 0 for never. ``patience``: seconds
     after which a reading of NVML is called hung; it is left to itself, and taken up if it returns. In a node where
     nothing changes, no command is sent at all.
@@ -80,7 +86,7 @@ class NodeWatcher:
         sources: NodeSources,
         *,
         log_dirs: Sequence[Path] = (),
-        refresh: float = 1.0,
+        refresh: float | None = None,
         reconcile: float = 60.0,
         find: Discover = discover,
         control: Callable[[Path], MpsControl] | None = None,
@@ -95,7 +101,7 @@ class NodeWatcher:
         self._sources = sources
         # An NvmlSource may tell the MPS clients alone, at a fraction of a sample's cost.
         self._membership: Callable[[], Members] | None = getattr(sources.nvml, "membership", None)
-        self._refresh = refresh
+        self._asked_refresh, self._refresh = refresh, REFRESH if refresh is None else refresh
         self._reconcile = reconcile
         self._find = find
         self._make_control = control or self._channel
@@ -510,6 +516,8 @@ class NodeWatcher:
 
     async def _read(self) -> None:
         """NVML and /proc; neither is kept waiting for long by the other."""
+        if self._asked_refresh is None:
+            self._refresh = min(SLOWEST, REFRESH * max(1.0, len(self._node.pids()) / CROWD))
         both = self._job("sample", self._read_sample), self._job("facts", self._read_facts)
         await asyncio.wait(both, timeout=TOGETHER)
         self._touch()

@@ -52,7 +52,7 @@ def test_a_wrong_value_keeps_the_default(file, text, said):
     assert len(messages) == 1
     assert messages[0].startswith(f"{file}: ")
     assert said in messages[0]
-    assert (config.refresh, config.reconcile, config.theme, config.read_only) == (1.0, 60.0, None, False)
+    assert (config.refresh, config.reconcile, config.theme, config.read_only) == (None, 60.0, None, False)
 
 
 @pytest.mark.parametrize("name", ["readonly", "read-only", "Read_Only", "raed_only"])
@@ -131,7 +131,7 @@ def test_what_others_may_have_written_is_not_read(tmp_path, which):
     wrong = {"file": file, "folder": folder, "target": folder / "dots"}[which]
     wrong.chmod(0o666 if which == "file" else 0o777)
     config, (message,) = load_config(file)
-    assert (config.refresh, config.keys, config.read_only) == (1.0, {}, True)
+    assert (config.refresh, config.keys, config.read_only) == (None, {}, True)
     assert f"can be changed by everybody (mode {'0666' if which == 'file' else '0777'}): chmod go-w {wrong};" in message
     assert message.endswith("read-only until it is corrected")
     wrong.chmod(0o1777 if which == "folder" else 0o755)  # nobody else takes a file away there
@@ -143,7 +143,7 @@ def test_whose_folder_it_is_is_not_told_where_not_everybody_has_a_number(file, m
     file.write_text("refresh = 7")
     os.chown(file.parent, 64103, -1)
     config, (message,) = load_config(file)
-    assert (config.refresh, config.read_only) == (1.0, True), "it may have been to be read-only"
+    assert (config.refresh, config.read_only) == (None, True), "it may have been to be read-only"
     assert f"{file}: is in a folder of others: {file.parent} belongs to UID 64103" in message
     monkeypatch.setattr(trusted, "nameless_uid", lambda: 64103)
     assert load_config(file)[0].refresh == 7

@@ -122,7 +122,7 @@ def test_a_file_that_another_may_write_is_no_root_s(system: Path, user: Path, mo
     os.chown(system, owner, 0)
     config, (message,) = load_config(user, system)
     assert config.read_only
-    assert config.refresh == 1.0
+    assert config.refresh is None
     assert "must be root's" in message
     assert config.origins["policy"] == str(system)
 

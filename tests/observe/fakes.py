@@ -166,7 +166,7 @@ class FakeProcesses:
 class Node:
     """A collector on stand-ins, with log files in ``folder``."""
 
-    def __init__(self, folder: Path, logs: bool = True, patience: float = 5.0) -> None:
+    def __init__(self, folder: Path, logs: bool = True, patience: float = 5.0, refresh: float | None = None) -> None:
         self.folder = folder
         self.clock = FakeClock()
         self.control = FakeControl()
@@ -180,6 +180,7 @@ class Node:
             [folder],
             NodeSources(False, ("none",), self.nvml, self.processes),
             patience=patience,
+            refresh=refresh,
             find=lambda dirs, logs: self.places if self.places is not None else (self.place,),
             control=lambda path: self.control,
             clock=self.clock,

@@ -687,6 +687,44 @@ async def test_a_client_that_nobody_sees_is_looked_up_more_rarely_and_at_once_wh
     assert any(700 in pids for pids in asked)
 
 
+async def test_of_a_crowd_the_figures_are_read_more_rarely_and_who_comes_is_there_at_once(node):
+    """CPU at rest: 736 clients cost two thirds less so, and the figures of so many nobody reads each second."""
+
+    async def readings(seconds):
+        before = node.nvml.wholes + node.nvml.steadies
+        await node.pass_time(seconds)
+        return (node.nvml.wholes + node.nvml.steadies - before) / seconds
+
+    await node.settled()
+    assert await readings(30) == pytest.approx(1 / watcher_module.REFRESH, rel=0.2)
+    crowd = range(1000, 1000 + 3 * watcher_module.CROWD)
+    for pid in crowd:
+        node.connect(pid)
+    await node.until(lambda: len(list(node.daemon.clients())) == len(crowd) + 1)
+    await node.pass_time(10)
+    assert await readings(60) == pytest.approx(1 / (3 * watcher_module.REFRESH), rel=0.2)
+    came = node.clock.now
+    node.connect(700)
+    await node.until(lambda: 700 in {client.pid for client in node.daemon.clients()})
+    assert node.clock.now - came < watcher_module.REFRESH
+    for pid in range(5000, 5000 + 5 * watcher_module.CROWD):
+        node.connect(pid)
+    await node.pass_time(10)
+    assert await readings(60) == pytest.approx(1 / watcher_module.SLOWEST, rel=0.2)
+
+
+async def test_whoever_says_how_often_is_obeyed_however_many_there_are(tmp_path):
+    node = Node(tmp_path, refresh=0.5)
+    for pid in range(1000, 1000 + 2 * watcher_module.CROWD):
+        node.connect(pid)
+    await node.collector.start()
+    await node.settled()
+    before = node.nvml.wholes + node.nvml.steadies
+    await node.pass_time(30)
+    assert 50 <= node.nvml.wholes + node.nvml.steadies - before <= 70
+    await node.collector.stop()
+
+
 async def test_a_client_whose_end_no_log_tells_is_looked_up_each_second(node, tmp_path):
     await node.settled()
     asked: list[set[int]] = []
