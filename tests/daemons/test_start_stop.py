@@ -90,7 +90,8 @@ def daemon_of(started: Started, *clients: SimClient) -> Daemon:
 
 async def killed(place: Path, started: Started) -> None:
     """kill -9, and wait until it is gone."""
-    os.kill(started.pid or 0, signal.SIGKILL)
+    assert started.pid, "0 is the group of the tests"
+    os.kill(started.pid, signal.SIGKILL)
 
     async def left() -> list[object]:
         # A process that ends has no command line before it lets go of its lock.
@@ -382,7 +383,8 @@ async def test_a_daemon_that_answers_nobody_is_ended_only_by_force(
 
 async def unanswering(place: Path, audit: AuditLog) -> tuple[Started, MpsControl]:
     started = await start(spec_in(place), BINARY, audit)
-    os.kill(started.pid or 0, signal.SIGSTOP)
+    assert started.pid, "0 is the group of the tests"
+    os.kill(started.pid, signal.SIGSTOP)
     return started, MpsControl(ControlChannel(started.spec.pipe_dir, BINARY, deadline=0.3, terminate_deadline=0.3))
 
 

@@ -197,7 +197,9 @@ async def test_a_worker_killed_from_outside_is_reported_with_the_signal(node: Si
     try:
         await supervisor.start(LoadSpec("fma", pipe_dir=node.pipe_dir))
         await until(supervisor, all_measured)
-        os.kill(supervisor.workers[0].pid or 0, signal.SIGKILL)
+        pid = supervisor.workers[0].pid
+        assert pid, "0 is the group of the tests"
+        os.kill(pid, signal.SIGKILL)
         await until(supervisor, lambda seen: seen[0].over)
     finally:
         await supervisor.stop()

@@ -310,7 +310,9 @@ def test_a_signal_ends_the_daemon_though_somebody_is_pending(start: Callable[...
     node.spawn("idle")
     other = node.spawn("idle", uid=2001)
     assert other.status() == "pending"
-    os.kill(node.daemon_pid or 0, signal.SIGTERM)
+    daemon = node.daemon_pid
+    assert daemon, "0 is the group of the tests"
+    os.kill(daemon, signal.SIGTERM)
     assert other.wait_status("refused")
     eventually(lambda: node.daemon_pid is None)
     assert (node.log_dir / "control.log").read_text().count("Starting new server") == 1
