@@ -205,9 +205,12 @@ def test_who_holds_the_lock(
     (tmp_path / "control_lock").touch()
     if names == 2:
         os.link(tmp_path / "control_lock", tmp_path / "second")
-    says(monkeypatch, is_daemon_of=is_daemon)
+    says(monkeypatch, is_daemon_of=is_daemon, process_uids={0})
     monkeypatch.setattr(fcntl, "fcntl", lambda *_: struct.pack("hhqqi4x", kind, 0, 0, 0, pid))
     assert lock_holder(tmp_path) == holder
+    if pid > 0:
+        says(monkeypatch, process_uids={70001})
+        assert lock_holder(tmp_path) is None, "another user's, who cannot have made what is there"
 
 
 @pytest.mark.parametrize(
@@ -308,9 +311,18 @@ def test_which_of_those_that_claim_a_directory_is_its_daemon(
     holder: int | None,
     found: int | None,
 ) -> None:
-    says(monkeypatch, file_id=HERE, _read_pid_file=pid, _owner=owner, lock_holder=holder)
+    says(monkeypatch, file_id=HERE, _read_pid_file=pid, _owner=owner, lock_holder=holder, process_uids={0})
     daemon = discovery._daemon_of(P, daemons)
     assert (None if daemon is None else daemon.key.pid) == found
+
+
+def test_a_lock_that_another_user_holds_takes_no_daemon_of_root_s_from_its_directory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    says(monkeypatch, file_id=HERE, _read_pid_file=1, _owner=0, lock_holder=3, process_uids={70001})
+    daemon = discovery._daemon_of(P, [process(1), process(2)])
+    assert daemon is not None
+    assert daemon.key.pid == 1
 
 
 COMMAND = b"nvidia-cuda-mps-control\0-d\0"
