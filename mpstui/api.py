@@ -436,7 +436,10 @@ class AsyncNode:
         self._closing: list[Callable[[], Coroutine[Any, Any, object]]] = []
 
     async def close(self) -> None:
-        """Ends everything that was begun; ``with`` does it."""
+        """Ends everything that was begun; ``with`` does it. Waits for processes that are half started, whoever has
+        begun that."""
+        from mpstui.system import starts
+
         closing, self._closing = self._closing, []
         for close in reversed(closing):
             await close()
@@ -445,6 +448,7 @@ class AsyncNode:
             worker.close()
         if self._opened is not None:
             await asyncio.to_thread(self._opened[0].nvml.close)
+        await starts.done()
 
     # Looking.
 
@@ -496,9 +500,11 @@ class AsyncNode:
                 changed.clear()
                 yield latest[0]
         finally:
-            if collector.stop in self._closing:
-                self._closing.remove(collector.stop)
-            await collector.stop()
+            try:
+                await collector.stop()
+            finally:  # not before: who closes the node meanwhile waits for it
+                if collector.stop in self._closing:
+                    self._closing.remove(collector.stop)
 
     @property
     def read_at(self) -> float | None:
@@ -970,9 +976,9 @@ def _with_daemon(events: Sequence[Event], daemon: Path | None) -> Sequence[Event
 
 async def _end_the_rest() -> None:
     """What a cancelled start of a process has left behind in the loop, which would complain once that is closed."""
-    from mpstui.control.channel import starts_done
+    from mpstui.system import starts
 
-    await starts_done()
+    await starts.done()
     rest = asyncio.all_tasks() - {asyncio.current_task()}
     for task in rest:
         task.cancel()

@@ -25,7 +25,7 @@ from mpstui.core.model import Client, Daemon, Device, ProcessKey, Server, Snapsh
 from mpstui.core.text import UNKNOWN, error_text, owner, path_text, printable
 from mpstui.core.trust import NOBODY, Speaker
 from mpstui.fields import CLIENT, DAEMON, DEVICE, SERVER, SNAPSHOT, Field, Thing, View
-from mpstui.system import own
+from mpstui.system import own, starts
 from mpstui.system.own import own_path
 from mpstui.system.parent import ended_with_us
 
@@ -308,7 +308,7 @@ async def run(filled: Filled, seconds: float, told: Callable[[Sequence[str]], No
         lambda: asyncio.StreamReaderProtocol(output), os.fdopen(end, "rb", 0)
     )
     try:
-        process = await asyncio.create_subprocess_exec(
+        start = asyncio.create_subprocess_exec(
             *filled.words,
             executable=filled.program,
             env={**os.environ, "PATH": own_path()},
@@ -318,6 +318,7 @@ async def run(filled: Filled, seconds: float, told: Callable[[Sequence[str]], No
             start_new_session=True,
             preexec_fn=ended_with_us(),
         )
+        process = await starts.started(start, _end_all)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         pipe.close()
         return Ended(None, f"{printable(filled.program)} could not be started: {error_text(error)}")
@@ -336,12 +337,17 @@ async def run(filled: Filled, seconds: float, told: Callable[[Sequence[str]], No
         return Ended(None, f"stopped: it ran longer than {seconds:g} s")
     finally:
         pipe.close()
-        with suppress(OSError):  # its group is its own
-            os.killpg(process.pid, signal.SIGKILL)
-        await process.wait()
+        await _end_all(process)
     if status is None:
         return Ended(None, f"stopped: it printed more than {most} bytes")
     return Ended(status, _how(status))
+
+
+async def _end_all(process: asyncio.subprocess.Process) -> None:
+    """It and what it has started, as its group is its own."""
+    with suppress(OSError):
+        os.killpg(process.pid, signal.SIGKILL)
+    await process.wait()
 
 
 async def _hear(output: asyncio.StreamReader, told: Callable[[Sequence[str]], None], most: int) -> bool:

@@ -22,6 +22,7 @@ from mpstui.core.late import pattern
 from mpstui.core.model import SessionHolder
 from mpstui.core.text import error_text, path_text, printable
 from mpstui.core.trust import Meant, Speaker
+from mpstui.system import starts
 from mpstui.system.memory import real_path
 from mpstui.system.own import find_program, own_path, temporary_place
 
@@ -140,27 +141,24 @@ async def exchange(
     as_whom: dict[str, Any] = {} if sender is None else _as(sender)
     if sender is not None:
         environment = {name: value for name, value in environment.items() if name.startswith(_PASSED_ON)}
-    starting = asyncio.ensure_future(
-        loop.subprocess_exec(
-            _Exchange,
-            *argv,
-            executable=program,
-            stdin=read_end,
-            env={**environment, "PATH": own_path(environment)},
-            start_new_session=True,
-            pass_fds=tuple(keep),
-            **as_whom,
-        )
+    start = loop.subprocess_exec(
+        _Exchange,
+        *argv,
+        executable=program,
+        stdin=read_end,
+        env={**environment, "PATH": own_path(environment)},
+        start_new_session=True,
+        pass_fds=tuple(keep),
+        **as_whom,
     )
-    _STARTS.add(starting)
-    starting.add_done_callback(_STARTS.discard)
-    starting.add_done_callback(lambda _: os.close(read_end))
     try:
-        transport, protocol = await _started(starting)
+        transport, protocol = await starts.started(start, _leave)
     except (OSError, ValueError) as error:
         rights = "" if sender is None else f" with the rights of user {sender}"
         message = f"{printable(argv[0])} cannot be executed{rights}: {error_text(error)}."
         return RawReply(command, failure=Outcome.NO_BINARY, message=message, seconds=time.monotonic() - started)
+    finally:
+        os.close(read_end)
     timed_out = False
     try:
         await asyncio.wait_for(asyncio.shield(protocol.done), deadline)
@@ -187,41 +185,6 @@ async def exchange(
     return reply
 
 
-async def _started(
-    starting: asyncio.Future[tuple[asyncio.SubprocessTransport, _Exchange]],
-) -> tuple[asyncio.SubprocessTransport, _Exchange]:
-    """The process; one whose start this is cancelled in is killed once it is there. Raises OSError and ValueError where
-    it cannot be started."""
-    try:
-        # Not cancelled half-way: asyncio would reap the child twice then, and say so on the user's terminal.
-        return await asyncio.shield(starting)
-    except asyncio.CancelledError:
-        while not starting.done():  # a moment, however often this is cancelled: nobody else knows the process
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.wait({starting})
-        with contextlib.suppress(OSError, ValueError):
-            transport, protocol = starting.result()
-            try:
-                await _kill(transport, protocol)
-            finally:
-                transport.close()
-        raise
-
-
-_STARTS: set[asyncio.Future[tuple[asyncio.SubprocessTransport, _Exchange]]] = set()
-
-
-async def starts_done() -> None:
-    """Wait until no process is half started in this loop; that takes a moment.
-
-    Whoever cancels all tasks of a loop waits for this first: before Python 3.12 asyncio waits for ever for a process
-    whose start is cancelled together with what connects its pipes.
-    """
-    loop = asyncio.get_running_loop()
-    while starts := [start for start in _STARTS if start.get_loop() is loop]:
-        await asyncio.wait(starts)
-
-
 def _as(uid: int) -> dict[str, Any]:
     """A process of that user's, and of none of root's groups; nobody comes through it to where root has been."""
     import pwd
@@ -245,6 +208,14 @@ def _filled_pipe(data: bytes) -> int:
     finally:
         os.close(write_end)
     return read_end
+
+
+async def _leave(process: tuple[asyncio.SubprocessTransport, _Exchange]) -> None:
+    transport, protocol = process
+    try:
+        await _kill(transport, protocol)
+    finally:
+        transport.close()
 
 
 async def _kill(transport: asyncio.SubprocessTransport, protocol: _Exchange) -> None:

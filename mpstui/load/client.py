@@ -16,6 +16,7 @@ from mpstui.core.text import error_text, printable
 from mpstui.load.process import EXIT_FAILED, EXIT_FORCED
 from mpstui.load.protocol import LINE_LIMIT, Order, decode, encode, fold
 from mpstui.load.types import Computation, WorkerError, WorkerReport, WorkerState
+from mpstui.system import starts
 from mpstui.system.procfs import process_key
 
 NO_DAEMON_DIRECTORY: Final = "/nonexistent/mpstui-without-mps"
@@ -93,7 +94,7 @@ class WorkerProcess:
         """Start the process and hand it its order. Never raises for what the system refuses: the report says it."""
         self._held = held
         try:
-            self._process = await asyncio.create_subprocess_exec(
+            start = asyncio.create_subprocess_exec(
                 *argv,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
@@ -102,6 +103,7 @@ class WorkerProcess:
                 limit=LINE_LIMIT,
                 pass_fds=held.descriptors,
             )
+            self._process = await starts.started(start, _kill_without_order)
         except OSError as error:
             text = f"the worker cannot be started: {error_text(error)}"
             self._finish("failed", WorkerError(text, "see free memory and the limit of processes", kind="died"))
@@ -226,6 +228,13 @@ class WorkerProcess:
     def _update(self, **changes: Any) -> None:
         self.report = replace(self.report, time=time.monotonic(), **changes)
         self._changed(self.report)
+
+
+async def _kill_without_order(process: asyncio.subprocess.Process) -> None:
+    """It has no context yet, so that no neighbour is hit."""
+    with contextlib.suppress(ProcessLookupError):
+        process.kill()
+    await process.wait()
 
 
 def _let_live(process: asyncio.subprocess.Process) -> None:

@@ -16,6 +16,7 @@ from mpstui.control.commandline import patience
 from mpstui.control.mps import MpsControl
 from mpstui.core.text import WITH_PATHS, error_text, printable
 from mpstui.load.guard import LOG, PIPE, READY
+from mpstui.system import starts
 from mpstui.system.own import own_program, temporary_place
 
 _START_SECONDS = 25.0
@@ -50,9 +51,8 @@ class PrivateDaemon:
             (folder / LOG).mkdir()
             command = own_program("mpstui.load.guard", os.fspath(folder), *self._binary)
             pipe = asyncio.subprocess.PIPE
-            self._guard = await asyncio.create_subprocess_exec(
-                *command, stdin=pipe, stdout=pipe, start_new_session=True
-            )
+            start = asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, start_new_session=True)
+            self._guard = await starts.started(start, _let_end)
         except OSError as error:
             if folder is not None:
                 shutil.rmtree(folder, ignore_errors=True)
@@ -83,12 +83,16 @@ class PrivateDaemon:
         await asyncio.shield(self._close())
 
     async def _close(self) -> None:
-        guard = self._guard
-        if guard is None or guard.stdin is None:
-            return
+        if self._guard is not None:
+            await _let_end(self._guard)
+
+
+async def _let_end(guard: asyncio.subprocess.Process) -> None:
+    """It ends with its daemon and its folder once nobody is at the other end of its standard input."""
+    if guard.stdin is not None:
         guard.stdin.close()
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(guard.wait(), patience(_END_SECONDS))
+    with contextlib.suppress(asyncio.TimeoutError):
+        await asyncio.wait_for(guard.wait(), patience(_END_SECONDS))
 
 
 async def ask_daemon(pipe_dir: Path, binary: tuple[str, ...]) -> Answer[tuple[int, ...]]:

@@ -26,6 +26,7 @@ from mpstui.observe.logs import Wakeups, Watcher, open_watcher
 from mpstui.observe.poll import Need, Reconciler, Schedule
 from mpstui.observe.reducer import Listener, NodeState
 from mpstui.observe.sources import BlockingCalls, LaunchSource, NodeSources, NvmlSample
+from mpstui.system import starts
 from mpstui.system.procfs import Exits
 
 if TYPE_CHECKING:
@@ -237,8 +238,11 @@ class NodeWatcher:
         self._loop_task = None
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.gather(*(watcher.close() for watcher in self._watchers.values()))
+        try:
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.gather(*(watcher.close() for watcher in self._watchers.values()))
+        finally:
+            await starts.done()
         self._watchers.clear()
         self._exits.close()
         self._wakeups.close()

@@ -18,6 +18,7 @@ from unittest.mock import Mock
 
 import pytest
 from folders import simulated_node
+from halfway import HalfStarted, start_slowly
 
 import mpstui.api
 from mpstui.core import condition
@@ -372,6 +373,40 @@ async def test_the_same_with_an_event_loop(simulated: SimNode) -> None:
         request = mpstui.api.Request("set_client_priority", simulated.pipe_dir, "1")
         assert (await node.do(request)).done
     client.tell("exit")
+
+
+@pytest.fixture
+def half_started(monkeypatch: pytest.MonkeyPatch) -> HalfStarted:
+    return start_slowly(monkeypatch)
+
+
+@pytest.mark.parametrize("turns", [0, 10])
+def test_a_node_waits_at_its_end_for_what_a_watch_that_was_left_has_half_started(
+    simulated: SimNode, half_started: HalfStarted, turns: int
+) -> None:
+    async def leave() -> None:
+        async with mpstui.api.open([simulated.pipe_dir]) as node:
+            async for _ in node.watch():
+                await half_started.begun.wait()
+                break
+            for _ in range(turns):
+                await asyncio.sleep(0)
+
+    asyncio.run(leave())
+    assert not half_started.cancelled
+
+
+def test_a_node_waits_at_its_end_for_what_somebody_else_has_half_started(
+    simulated: SimNode, half_started: HalfStarted
+) -> None:
+    async def leave() -> None:
+        async with mpstui.api.open([simulated.pipe_dir]) as node:
+            asking = asyncio.create_task(node.one_daemon())
+            await half_started.begun.wait()
+        assert not asking.cancelled()
+
+    asyncio.run(leave())
+    assert not half_started.cancelled
 
 
 async def test_who_follows_events_can_be_ended(simulated: SimNode) -> None:
