@@ -633,6 +633,10 @@ _PREFIX: Final = pattern(rb"(?:Volta )?MPS(?: Server)?: |MPS (?=Server connectin
 _ON_SERVER_DEVICE: Final = pattern(rb"(Creating|Destroy) server context on device (\d{1,4})")
 
 
+_GROUP: Final = 1.0
+"""Seconds from the first line of a fault to its last, at most: 0.002 seen."""
+
+
 class _Fault:
     """The lines of one fatal fault, gathered."""
 
@@ -649,6 +653,11 @@ class _Fault:
         """Whether the server has said that it handles the fault: if it says so again, that is another one."""
         self.listing: list[int] | list[str] | None = None
         """What the bare numbers that follow are."""
+
+    def may_go_on(self, time: float) -> bool:
+        """Whether lines of it may come behind one of another server at ``time``: they are written within milliseconds,
+        and the clock may be set back."""
+        return abs(time - self.line.time) <= _GROUP
 
     def event(self) -> Event:
         """Without a ``pid``: whom the log names is not who it was (fact 36), and after a trap it names nobody (37)."""
@@ -697,7 +706,7 @@ class ServerLines:
         "_destroyed",
         "_device",
         "_ending",
-        "_fault",
+        "_faults",
         "_handlers",
         "_listing",
         "_refused",
@@ -712,10 +721,11 @@ class ServerLines:
         """Servers in which a terminate_client is under way."""
         self._destroyed: set[tuple[int, str]] = set()
         """Servers and their devices whose context was destroyed, as after a fault, and is made again when needed."""
-        self._fault: _Fault | None = None
-        self._listing = False
-        self._refused: int | None = None
-        self._waiting: int | None = None
+        self._faults: dict[int, _Fault] = {}
+        """By server: several write to one log, and their lines may stand in between each other's."""
+        self._listing: set[int] = set()
+        self._refused: dict[int, int] = {}
+        self._waiting: set[int] = set()
         self._handlers: dict[bytes, Callable[[LogLine, bytes], list[Event]]] = {
             b"Client": self._client,
             b"Server": self._server,
@@ -745,12 +755,12 @@ class ServerLines:
         """A line without a time."""
         return [Event("unknown", detail=raw_text(raw), raw=raw_text(raw))] if raw.strip() else []
 
-    def part_of(self, text: bytes) -> EventKind | None:
-        """The kind of the event that a line belongs to which gave none; asked behind that line."""
+    def part_of(self, text: bytes, server: int | None) -> EventKind | None:
+        """The kind of the event that a line of ``server`` belongs to which gave none; asked behind that line."""
         text = _bare_text(text)
-        if self._fault is not None:
+        if server in self._faults:
             return "fatal_fault"
-        if self._listing:
+        if server in self._listing:
             return "context_inactive"
         if _ON_SERVER_DEVICE.match(text):
             return "server_starting"
@@ -765,27 +775,33 @@ class ServerLines:
     @property
     def gathers(self) -> bool:
         """Whether the lines of a fault are being told."""
-        return self._fault is not None
+        return bool(self._faults)
 
     def flush(self) -> list[Event]:
-        fault, self._fault = self._fault, None
-        return [fault.event()] if fault else []
+        faults, self._faults = self._faults, {}
+        return [fault.event() for fault in faults.values()]
+
+    def _told(self, line: LogLine) -> list[Event]:
+        """Faults that are over behind ``line``: of servers that have written nothing since."""
+        over = [server for server, fault in self._faults.items() if not fault.may_go_on(line.time)]
+        return [self._faults.pop(server).event() for server in over]
 
     def feed(self, line: LogLine) -> list[Event]:
         text = _bare_text(line.text)
         word = text.partition(b" ")[0]
         if not text or (word in _SERVER_NOISE_WORDS and text.startswith(_SERVER_NOISE)):
             return []
-        if self._fault is not None:
+        over = self._told(line) if self._faults else []
+        if line.pid in self._faults:
             if self._gather(line, text):
-                return []
-            return [*self.flush(), *self.feed(line)]
-        if self._listing:
+                return over
+            over.append(self._faults.pop(line.pid).event())
+        if line.pid in self._listing:
             if text.strip().isdigit():
-                return []
-            self._listing = False
+                return over
+            self._listing.discard(line.pid)
         handler = self._handlers.get(word)
-        return handler(line, text) if handler else unknown(line, line.pid)
+        return over + (handler(line, text) if handler else unknown(line, line.pid))
 
     def feed_all(self, block: bytes, clock: Clock, feed: Callable[[bytes], list[Event]]) -> list[Event]:
         """What ``feed`` tells of the lines of ``block``, one after the other; the usual ones are told in one step."""
@@ -793,7 +809,7 @@ class ServerLines:
         tell = events.append
         # As text at once, a character for each byte: one by one that takes longer.
         for raw, stamp, by, client, context, what, gone, active, opened, device in _TOLD.findall(block.decode(_BYTES)):
-            if not stamp or self._fault is not None:
+            if not stamp or self._faults:
                 if raw:
                     events += feed(raw[:LINE_BYTES].encode(_BYTES))
                 continue
@@ -805,7 +821,8 @@ class ServerLines:
                     continue
             if by != whose:
                 server, whose = int(by), by
-            self._listing = False
+            if self._listing:
+                self._listing.discard(server)
             if device:
                 self._device[server] = device
             elif active:
@@ -845,8 +862,7 @@ class ServerLines:
                     make_event(line, "context_closed", detail, server=server, pid=pid, context=context, values=values)
                 ]
             if b"fatal GPU error" in rest or b"torn down" in rest:
-                self._fault = _Fault(line)
-                self._gather(line, text)
+                self._begin_fault(line, text)
                 return []
         elif found := _PROCESS_GONE.match(text):
             return [self._gone(line, int(found[1]))]
@@ -964,19 +980,19 @@ class ServerLines:
         if text.startswith((b"Server has started", b"Server is started")):
             return [make_event(line, "server_ready", f"server {server} is ready", server=server)]
         if text.startswith(b"Server is handling a fatal"):
-            self._fault = _Fault(line)
-            self._gather(line, text)
+            self._begin_fault(line, text)
             return []
         if text.startswith(b"Server teardown in progress"):
             found = _CLIENT_CONTEXT.search(text)
             pid = int(found[1]) if found else None
-            self._refused = pid
+            if pid is not None:
+                self._refused[server] = pid
             detail = f"client {pid} was refused: server {server} is in FAULT"
             return [make_event(line, "client_refused", detail, server=server, pid=pid, values={"reason": "fault"})]
         if _ACTIVE.search(text):
-            if self._waiting == server:
+            if server in self._waiting:
                 return []
-            self._waiting = server
+            self._waiting.add(server)
             detail = f"server {server} is to shut down and waits for its clients"
             return [make_event(line, "server_shutdown_waiting", detail, server=server)]
         return unknown(line, server)
@@ -993,8 +1009,7 @@ class ServerLines:
         if not found or not text.startswith(b"Failed to accept client"):
             return unknown(line, server)
         pid = int(found[1])
-        if pid == self._refused:  # the line before said why
-            self._refused = None
+        if pid == self._refused.pop(server, None):  # the line before said why
             return []
         code = status[1].decode() if status else ""
         reason = {"807": "fault", "808": "limit", "809": "limit"}.get(code, "unknown")
@@ -1007,7 +1022,7 @@ class ServerLines:
     def _startup(self, line: LogLine, text: bytes) -> list[Event]:
         if text not in {b"Startup", b"Start"}:
             return unknown(line, line.pid)
-        self._waiting = None
+        self._waiting.discard(line.pid)
         self._destroyed = {(server, device) for server, device in self._destroyed if server != line.pid}
         self._device.pop(line.pid, None)
         self._ending.pop(line.pid, None)
@@ -1015,25 +1030,27 @@ class ServerLines:
         return [make_event(line, "server_starting", f"server {line.pid} is starting", server=line.pid)]
 
     def _exiting(self, line: LogLine, text: bytes) -> list[Event]:
-        self._waiting = None
+        self._waiting.discard(line.pid)
         self._destroyed = {(server, device) for server, device in self._destroyed if server != line.pid}
         return [make_event(line, "server_exited", f"server {line.pid} exited", server=line.pid)]
 
     def _group(self, line: LogLine, text: bytes) -> list[Event]:
         """A list without a word of a fault before it is none: in 2022 a terminate_client made such lists too."""
         if b"torn down" not in text:
-            self._listing = text.startswith(b"The following")
-            return [] if self._listing else unknown(line, line.pid)
-        self._fault = _Fault(line)
-        self._gather(line, text)
+            if not text.startswith(b"The following"):
+                return unknown(line, line.pid)
+            self._listing.add(line.pid)
+            return []
+        self._begin_fault(line, text)
         return []
 
+    def _begin_fault(self, line: LogLine, text: bytes) -> None:
+        self._faults[line.pid] = _Fault(line)
+        self._gather(line, text)
+
     def _gather(self, line: LogLine, text: bytes) -> bool:
-        """Takes a line of the group of a fatal fault; False where the group is over."""
-        fault = self._fault
-        assert fault is not None  # noqa: S101 - the callers have just looked
-        if line.pid != fault.line.pid:
-            return False
+        """Takes a line of the group of its server's fault; False where the group is over."""
+        fault = self._faults[line.pid]
         value = number(text.strip())
         if value is not None:
             if fault.listing is None:
@@ -1164,7 +1181,7 @@ class LogParser:
         text = line.text if line else raw
         if self._control is not None and not (line and line.tag != b"Control" and not self._control.untrusted):
             return self._control.part_of(text)
-        return self._servers().part_of(text)
+        return self._servers().part_of(text, line.pid if line else None)
 
     def feed_all(self, block: bytes) -> list[Event]:
         """Events of a block of whole lines, each with its line break: what :meth:`feed` tells of one after the other,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime
 from typing import Final, NamedTuple
 
@@ -69,7 +69,7 @@ def _report(server: Server, fault: ServerFault, daemon: Daemon, snapshot: Snapsh
     ago = "" if fault.since is None else f" {format_age(snapshot.time - fault.since)} ago"
     refused = f"; {fault.refused} refused so far" if fault.refused else ""
     since = "" if fault.since is None else f", {format_age(snapshot.time - fault.since)} ago"
-    xids = xids_of(fault.since, snapshot.events)
+    xids = xids_of(fault.since, fault.devices, snapshot.events)
     have = "has" if len(affected) == 1 else "have"
     ends = f"{plural(len(affected), 'client')} {have} to end before it takes new ones"
     waits = ends if affected else "it is recovering"
@@ -98,15 +98,30 @@ MOMENT: Final = 2.0
 clock is another one."""
 
 
-def xids_of(when: float | None, events: Iterable[Event]) -> tuple[Event, ...]:
-    """The Xids of the moment of a fault, but for those that are nearer to another fault among the events; on which of
-    the node's GPUs, each says itself."""
+def xids_of(when: float | None, devices: Collection[str], events: Iterable[Event]) -> tuple[Event, ...]:
+    """The Xids of the moment of a fault on these devices, but for those on other GPUs, and those that are nearer to
+    another fault among the events that may have them."""
     if when is None:
         return ()
     told = tuple(events)
-    faults = [e.time for e in told if e.kind == "fatal_fault" and e.time is not None]
+    faults = [(e.time, e.devices) for e in told if e.kind == "fatal_fault" and e.time is not None]
     found = (e for e in told if e.kind == "xid" and e.time is not None and abs(e.time - when) <= MOMENT)
-    return tuple(e for e in found if all(abs(e.time - when) <= abs(e.time - other) for other in faults))  # type: ignore[operator]
+    return tuple(
+        e
+        for e in found
+        if _may_share(e.devices, devices)
+        and all(
+            abs(e.time - when) <= abs(e.time - other)  # type: ignore[operator]
+            for other, there in faults
+            if _may_share(e.devices, there)
+        )
+    )
+
+
+def _may_share(xid: Collection[str], fault: Collection[str]) -> bool:
+    """Whether both may be on one GPU: what the server calls by its own numbers may be any (fact 11)."""
+    known = all(not device.isdecimal() for device in (*xid, *fault))
+    return not known or not xid or not fault or not set(xid).isdisjoint(fault)
 
 
 def named_text(fault: ServerFault) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import heapq
 import os
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from mpstui.core.faults import xids_of
+from mpstui.core.faults import MOMENT, xids_of
 from mpstui.core.late import pattern
 from mpstui.core.limits import counted
 from mpstui.core.model import Event, Snapshot
@@ -143,17 +144,17 @@ class NodeLogs:
         trail = AuditTrail(default_path())
         try:
             xids = [xid.event() for xid in driver.past()] if driver is not None else []
-            past: Iterator[Told] = (
-                ((xid,), None) for xid in tuple(xids) if since is None or (xid.time or 0.0) >= since
-            )
+            near = [*xids]
+            past: Iterator[Told] = (((xid,), None) for xid in xids if since is None or (xid.time or 0.0) >= since)
             streams: list[Iterator[Told]] = [self._batches(history, since) for history in self._histories]
             if len(streams) > 1 or xids:
                 single = ((([event], daemon) for events, daemon in stream for event in events) for stream in streams)
                 merged: Iterator[Told] = heapq.merge(*single, past, key=lambda told: told[0][0].time or 0.0)
+                merged = _seen_ahead(merged, near) if xids else merged
             else:
                 merged = streams[0]
             for events, daemon in merged:
-                yield [_completed(each, xids, trail) if each[0] in _TOUCHED else each for each in events], daemon
+                yield [_completed(each, near, trail) if each[0] in _TOUCHED else each for each in events], daemon
             if not follow:
                 return
             tails = [(history, history.follow()) for history in self._histories]
@@ -162,13 +163,13 @@ class NodeLogs:
                     for event in tail:
                         if event is None:
                             break
-                        yield [_completed(self._known(history, event), xids, trail)], history.daemon
+                        yield [_completed(self._known(history, event), near, trail)], history.daemon
                 yield None
                 if driver is None:
                     time.sleep(_LOOK)
                     continue
                 for xid in driver.wait(_LOOK):
-                    yield [_completed(xid.event(), xids, trail)], None
+                    yield [_completed(xid.event(), near, trail)], None
         finally:
             if driver is not None:
                 driver.close()
@@ -187,12 +188,26 @@ class NodeLogs:
         return event if by is None else event._replace(values={**event.values, "claimed_by": str(by)})
 
 
-def _completed(event: Event, xids: list[Event], trail: AuditTrail) -> Event:
-    """With the author of a change, and the Xids of a fault; an Xid is kept for the faults that are told after it."""
+def _seen_ahead(told: Iterator[Told], near: list[Event]) -> Iterator[Told]:
+    """The same, each once all faults of its moment are in ``near``: an Xid is that of the nearest one."""
+    held: deque[Told] = deque()
+    for each in told:
+        first = each[0][0]
+        near += (event for event in each[0] if event.kind == "fatal_fault")
+        held.append(each)
+        while held and (first.time or 0.0) - (held[0][0][0].time or 0.0) > 2 * MOMENT:
+            yield held.popleft()
+    yield from held
+
+
+def _completed(event: Event, near: list[Event], trail: AuditTrail) -> Event:
+    """With the author of a change, and the Xids of a fault; Xids and faults are kept for the faults that are told after
+    them."""
     if event.kind == "xid":
-        xids.append(event)
+        near.append(event)
     elif event.kind == "fatal_fault":
-        event = with_xids(event, (xid.values["xid"] for xid in xids_of(event.time, xids)))
+        near.append(event)
+        event = with_xids(event, (xid.values["xid"] for xid in xids_of(event.time, event.devices, near)))
     return trail.named(event)
 
 

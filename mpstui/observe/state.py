@@ -871,7 +871,8 @@ class EventLog:
         near = [told.event for told in self._told if told.event.kind in {"fatal_fault", "xid"}]
         for told in self._told:
             if told.event.kind == "fatal_fault":
-                self._change(told, with_xids(told.event, [e.values["xid"] for e in xids_of(told.event.time, near)]))
+                own = xids_of(told.event.time, told.event.devices, near)
+                self._change(told, with_xids(told.event, [e.values["xid"] for e in own]))
 
     def repeats(self, event: Event, origin: Origin) -> bool:
         """Whether the other log has told it; ask once for each event, as what was told once is repeated once."""

@@ -18,6 +18,7 @@ from mpstui.cli.status import print_text
 from mpstui.control.grammar import ControlLines, LogParser, ServerLines
 from mpstui.core.cells import health_word
 from mpstui.core.model import Event
+from mpstui.core.xid import Xid
 from mpstui.history import files
 from mpstui.history.files import BLOCK, LogFile
 from mpstui.history.log_recording import LogTape
@@ -28,6 +29,7 @@ from mpstui.history.reader import KINDS, LogHistory, Telling, _merged
 from mpstui.history.times import local_text, parse_time
 from mpstui.observe.discovery import Place
 from mpstui.observe.reducer import NodeState, Watching
+from mpstui.observe.sources import NodeSources
 from mpstui.observe.state import DaemonState
 from mpstui.system.trusted import UnreadableLogError
 from tests.observe.replay import DATA, at, events, lines
@@ -240,6 +242,38 @@ def test_the_gpu_of_a_fault_is_told_where_the_daemon_that_runs_was_given_it_by_u
     assert [event.devices for event in told] == named
     for event in told:
         assert f"fatal GPU fault on {'server device 0' if event.devices == ('0',) else GPU}; " in event.detail
+
+
+class PastXids:
+    """A driver that tells of these, and of nothing more."""
+
+    def __init__(self, *told: Xid) -> None:
+        self._told = told
+
+    def past(self) -> tuple[Xid, ...]:
+        return self._told
+
+    def wait(self, seconds: float) -> tuple[Xid, ...]:
+        return ()
+
+    def close(self) -> None:
+        pass
+
+
+def test_of_two_faults_within_a_second_each_has_its_own_xid(tmp_path, monkeypatch):
+    """The log of one is read before that of the other."""
+    driver = PastXids(Xid(at("21:29:12.215"), 31, GPU), Xid(at("21:29:12.915"), 43, GPU))
+    sources = NodeSources(False, (), None, None, xids=lambda: driver)
+    clock = ("21:29:12.195", "21:29:12.900")
+    raw = [f"[2026-11-20 {moment} Server  1140] Server is handling a fatal GPU error.\n" for moment in clock]
+    for name, text in (("both", "".join(raw)), ("one", raw[0]), ("other", raw[1])):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "server.log").write_text(text)
+    for places in (["both"], ["one", "other"]):
+        opened = NodeLogs([LogPlace(tmp_path / name) for name in places], sources)
+        told = [event for events, _ in opened.told() for event in events if event.kind == "fatal_fault"]
+        opened.close()
+        assert [event.values.get("xid") for event in told] == ["31", "43"]
 
 
 @pytest.mark.parametrize(

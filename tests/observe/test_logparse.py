@@ -436,6 +436,67 @@ def test_two_faults_one_after_the_other_are_two():
     assert [e.kind for e in events("server", server(*one, *one))] == ["fatal_fault"] * 2
 
 
+def fault_lines(pid: int, clients: tuple[int, int], device: int, second: str = "28.598") -> list[bytes]:
+    texts = (
+        f"Client {{PID: {clients[0]}, Context: 1}} encountered a fatal GPU error.",
+        "Server is handling a fatal GPU error.",
+        *(f"Client {{PID: {each}, Context ID: 1}} on device {device} to be torn down" for each in clients),
+        "The following devices will be reset:",
+        f"{device}",
+        "The following client process have a sticky error set:",
+        *map(str, clients),
+    )
+    return [f"[2026-11-20 21:24:{second} Server {pid:>5}] {text}".encode() for text in texts]
+
+
+def test_of_two_servers_that_write_at_the_same_moment_each_has_its_own_fault():
+    one, other = fault_lines(634, (11, 12), 0), fault_lines(700, (21, 22), 1)
+    mixed = [line for pair in zip(one, other, strict=True) for line in pair]
+    told = [
+        (e.server_pid, e.devices, e.values["named"], e.values["clients"])
+        for e in events("server", mixed)
+        if e.kind == "fatal_fault"
+    ]
+    assert told == [(634, ("0",), "11", "11 12"), (700, ("1",), "21", "21 22")]
+
+
+def test_what_another_server_says_meanwhile_does_not_cut_a_fault_in_two():
+    begin, *rest = fault_lines(634, (11, 12), 0)
+    mixed = [begin, *server("Client {PID: 21, Context ID: 0} connected", pid=700), *rest]
+    assert sorted(e.kind for e in events("server", mixed)) == ["client_connected", "fatal_fault"]
+    parser = LogParser("server")
+    assert sorted(e.kind for e in (*parser.feed_all(b"\n".join(mixed) + b"\n"), *parser.flush())) == [
+        "client_connected",
+        "fatal_fault",
+    ]
+
+
+def test_a_fault_is_told_as_soon_as_another_servers_lines_are_later_than_it_can_be():
+    late = b"[2026-11-20 21:24:29.700 Server   700] Client {PID: 21, Context ID: 0} connected"
+    parser = LogParser("server")
+    found = [e.kind for line in [*fault_lines(634, (11, 12), 0), late] for e in parser.feed(line)]
+    assert found == ["fatal_fault", "client_connected"]
+
+
+def test_two_servers_that_refuse_and_wait_at_once_are_each_told_once():
+    refusal, again = "Server teardown in progress for client {{PID: {0}, Context ID: 0}}", "with status 807"
+    mixed = [
+        *server(refusal.format(11)),
+        *server(refusal.format(21), pid=700),
+        *server("Failed to accept client {PID: 11, Context ID: 0} " + again),
+        *server("Failed to accept client {PID: 21, Context ID: 0} " + again, pid=700),
+        *server("Server unable to shutdown due to 3 active clients"),
+        *server("Server unable to shutdown due to 2 active clients", pid=700),
+        *server("Server unable to shutdown due to 1 active clients"),
+    ]
+    assert [(e.kind, e.server_pid, e.pid) for e in events("server", mixed)] == [
+        ("client_refused", 634, 11),
+        ("client_refused", 700, 21),
+        ("server_shutdown_waiting", 634, None),
+        ("server_shutdown_waiting", 700, None),
+    ]
+
+
 def test_a_fault_is_told_when_no_more_lines_come():
     parser = LogParser("server")
     for line in server(

@@ -84,6 +84,22 @@ def test_of_two_faults_at_the_same_moment_each_has_the_xid_that_is_nearer(first)
     assert told == ["31", "43"]
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_of_two_faults_on_two_gpus_at_the_same_moment_each_has_the_xid_of_its_gpu(first):
+    node = fold("21:29:12.000", **FAULTS)
+    other = "GPU-00000000-8a65-a8fc-d0ec-7abe3f1ec476"
+    node.take_devices(PIPE, {"0": UUID, "1": other})
+    xids = [Xid(WHEN + 0.01, 43, other), Xid(WHEN + 0.02, 31, UUID)]
+    node.add_xids(xids if first else [])
+    for device, moment in ((0, "12.195"), (1, "12.205")):
+        texts = ("Server is handling a fatal GPU error.", "The following devices will be reset:", f"{device}")
+        raw = [f"[2026-11-20 21:29:{moment} Server  1140] {text}".encode() for text in texts]
+        node.add_event(PIPE, events("server", raw)[0], "server", WHEN)
+    node.add_xids([] if first else xids)
+    told = [e for e in shot(node, "21:29:59")[0].events if e.kind == "fatal_fault" and "xid" in e.values]
+    assert [(e.devices, e.values["xid"]) for e in told] == [((UUID,), "31"), ((other,), "43")]
+
+
 def test_what_comes_late_stands_in_its_place():
     """The kernel's log of before is read while the daemon's logs are."""
     node = fold("21:29:10.000", **FAULTS)
