@@ -483,7 +483,7 @@ class _Command:
         if text.startswith(_REFUSALS) or _NOT_FOUND.match(text):
             self._answer.append(text)
             return True
-        if self.name == b"terminate_client" and text in {b"0", b"1"}:
+        if self.name == b"terminate_client" and number(text) is not None:
             self._answer.append(text)
             self.complete = True
             return True
@@ -496,6 +496,8 @@ class _Command:
     def outcome(self) -> list[Event]:
         """Events once the answer is there."""
         refusal = next((t for t in self._answer if t.startswith(_REFUSALS) or _NOT_FOUND.match(t)), None)
+        if refusal is None and self.name == b"terminate_client" and self._answer and b"0" not in self._answer:
+            refusal = self._answer[0]  # a number alone (fact 28)
         if refusal is not None:
             if not (self.name.startswith(b"set_") or self.name in _CHANGES):
                 return []

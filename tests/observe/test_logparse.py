@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mpstui.control.grammar import LogParser, raw_text
-from tests.observe.replay import DATA, at, events, lines
+from tests.observe.replay import DATA, at, events, fold, lines, shot
 
 RECORDED = [(path, path.stem.rpartition("-")[2]) for path in sorted((DATA / "h100").glob("*.log"))]
 
@@ -190,12 +190,26 @@ def test_terminate_refused_and_done():
     assert [(e.kind, e.pid) for e in told][:2] == [("terminate_requested", 645), ("terminate_succeeded", 645)]
 
 
+@pytest.mark.parametrize("number", ["1", "201"])  # fact 28
+def test_a_refusal_by_a_bare_number_is_told_with_that(number: str) -> None:
+    *_, refused, _ = events("control", control("NEW UI", "Cmd:terminate_client 634 645", number, "UI closed"))
+    assert refused.detail == f"refused: terminate_client 634 645 ({number})"
+    before = [b"[2026-11-20 21:24:28.100 Server   634] Client {PID: 645, Context ID: 0} connected"]
+    node = fold("21:24:30.000", control("Cmd:terminate_client 634 645", number, "UI closed"), before)
+    (client,) = shot(node, "21:24:31")[1].clients()
+    assert (client.pid, client.terminate_requested) == (645, False), "it may be asked again"
+
+
 @pytest.mark.parametrize(
     ("command", "answers", "told"),
     [  # of each event its kind, server, process and values
         ("terminate_client 634 645", ["0"], [("terminate_requested", 634, 645), ("terminate_succeeded", 634, 645)]),
         ("terminate_client 634 645", [], [("terminate_requested", 634, 645)]),
-        ("terminate_client 634 645", ["1"], [("terminate_requested", 634, 645)]),
+        (
+            "terminate_client 634 645",
+            ["1"],  # a refusal without a word
+            [("terminate_requested", 634, 645), ("command", None, 645, "refused=1")],
+        ),
         (
             "terminate_client 634 645",
             ["Invalid process 645!", "1"],
