@@ -82,7 +82,7 @@ DOCTOR: Final[Thing[tuple[Snapshot, Sequence[Finding]]]] = Thing(
     "What the checks of the set-up say.",
     (
         Field("schema", "schema", Type({"const": SCHEMA}), lambda d, v: SCHEMA),
-        Field("time", "time", TIME, lambda d, v: d[0].time),
+        Field("time", "time", TIME, lambda d, v: d[0].moment, null=True),
         Field("source", "source", enum(Source), lambda d, v: d[0].source),
         Field("host", "host", TEXT, lambda d, v: d[0].host),
         Field("verdict", "verdict", enum(Verdict), lambda d, v: worst(d[1]), about="The worst of the findings."),

@@ -89,7 +89,8 @@ def print_past(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
         return unreadable(error)
     for snapshot in snapshots:
         if not options.json:
-            print(f"{local_text(snapshot.time)}, from the logs alone")
+            when = "time not known" if snapshot.moment is None else local_text(snapshot.moment)
+            print(f"{when}, from the logs alone")
         _print(snapshot, options)
     return max(exit_status(snapshot) for snapshot in snapshots)
 

@@ -973,6 +973,11 @@ class Snapshot:
     """None: it is of now."""
 
     @property
+    def moment(self) -> float | None:
+        """``time``; None where it is of logs and no line of them has one."""
+        return self.time or None
+
+    @property
     def indices(self) -> Mapping[str, int | None]:
         """NVML's index of each device, by UUID."""
         known = {device.uuid: device.index for device in self.devices}

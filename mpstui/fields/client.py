@@ -941,7 +941,7 @@ GROUPED_NODE: Final[Thing[GroupedNode]] = Thing(
     "mpstui status --group-by NAME --json: the clients of each daemon in groups, with what they use and may use.",
     (
         Field("schema", "schema", Type({"const": SCHEMA}), lambda n, v: SCHEMA),
-        Field("time", "time", TIME, lambda n, v: n.snapshot.time),
+        Field("time", "time", TIME, lambda n, v: n.snapshot.moment, null=True),
         Field("source", "source", enum(Source), lambda n, v: n.snapshot.source),
         Field("by", "by", Type({"enum": list(GROUPS)}), lambda n, v: n.by),
         Field(

@@ -26,7 +26,10 @@ SNAPSHOT: Final[Thing[Snapshot]] = Thing(
     "mpstui status --json: one snapshot of the node.",
     (
         Field("schema", "schema", Type({"const": SCHEMA}), lambda s, v: SCHEMA),
-        Field("time", "time", TIME, lambda s, v: s.time),
+        Field(
+            "time", "time", TIME, lambda s, v: s.moment, null=True,
+            about="Of logs alone that of their last line; null where none has one.",
+        ),
         Field(
             "source", "source", enum(Source), lambda s, v: s.source,
             metric=_NODE_INFO,

@@ -19,7 +19,8 @@ _EVENTS = 500
 
 
 def state_at(log_dir: Path, at: float | None = None, owners: Owners | None = None) -> Snapshot:
-    """The snapshot at ``at``, seconds since the epoch; None: where the logs end. ``time`` is that of the last event.
+    """The snapshot at ``at``, seconds since the epoch; None: where the logs end. ``time`` is that of the last event; 0
+    where no line has one.
 
     A daemon that was killed leaves no word of it (fact 3): it is shown as running until another one starts. Devices,
     users and commands are not in the logs and stay unknown. ``owners`` as for LogHistory. Raises UnreadableLogError.
@@ -65,11 +66,15 @@ def standing_of(history: LogHistory, state: DaemonState) -> tuple[State, str]:
     where = path_text(history.log_dir)
     if state.daemon_pid is not None or state.servers:
         return "running", f"as its logs tell, in {where}"
-    if not history.of_daemon:
+    if state.heard:
+        return "running", f"a daemon was running, as its log tells; its start is not in it, in {where}"
+    if state.heard is None and state.changes and not history.of_daemon:
         return (
             "running",
             f"no server was running; whether a daemon was running is not known from server.log alone, in {where}",
         )
+    if state.heard is None:
+        return "running", f"whether a daemon was running is not known: the logs tell nothing of it, in {where}"
     return "absent", f"no daemon was running, as its logs tell, in {where}"
 
 

@@ -58,7 +58,5 @@ def local_text(time: float | None) -> str:
     """``2026-11-20 21:29:12.195`` in local time, as the logs write it; blanks where it is not known."""
     if time is None:
         return " " * 23
-    whole = int(time // 1)
-    return (
-        f"{system.strftime('%Y-%m-%d %H:%M:%S', system.localtime(whole))}.{int((time - whole) * 1000 + 0.5) % 1000:03d}"
-    )
+    whole, thousandths = divmod(round(time * 1000), 1000)
+    return f"{system.strftime('%Y-%m-%d %H:%M:%S', system.localtime(whole))}.{thousandths:03d}"

@@ -320,7 +320,7 @@ def _condition_of(
         return _answer_condition(place, probe, state, start, euid, moment)
     if not past:
         return condition.unasked(place.detail, moment)
-    known = state.daemon_pid is not None or state.servers
+    known = state.daemon_pid is not None or state.servers or state.heard
     return condition.ok(place.detail) if known else condition.untold(place.detail)
 
 

@@ -152,6 +152,8 @@ class DaemonState:
     """Grows with every change, so that what was made of an unchanged state need not be made again."""
     daemon_pid: int | None = None
     """Of the daemon whose start is in the log that was read."""
+    heard: bool | None = field(default=None, metadata=NOT_KEPT)
+    """Whether the daemon wrote to its log and has not ended since, as that tells; None where no line of it was read."""
     control_from: float = FROM_START
     """From when on control.log was read; before, a percentage may have been set unseen."""
     defaults: LimitsInForce = field(default_factory=LimitsInForce)
@@ -373,6 +375,7 @@ class DaemonState:
 
 def _daemon_started(state: DaemonState, event: Event, now: float) -> list[Event]:
     state.reset(event.time)
+    state.heard = True
     state.daemon_pid, state.control_from = event.pid, FROM_START
     state.defaults.memory_known = True  # none; a limit from the environment is seen when it is read back
     return []
@@ -380,6 +383,7 @@ def _daemon_started(state: DaemonState, event: Event, now: float) -> list[Event]
 
 def _daemon_exited(state: DaemonState, event: Event, now: float) -> list[Event]:
     state.reset(event.time)
+    state.heard = False
     return []
 
 
@@ -502,6 +506,7 @@ def _client_pending(state: DaemonState, event: Event, now: float) -> list[Event]
 
 
 def _client_admitted(state: DaemonState, event: Event, now: float) -> list[Event]:
+    state.heard = True
     if event.pid and event.uid is not None:
         state._left.pop(event.pid, None)
         state.uids.pop(event.pid, None)
@@ -532,6 +537,7 @@ def _terminate_requested(state: DaemonState, event: Event, now: float) -> list[E
 
 
 def _session(state: DaemonState, event: Event, now: float) -> list[Event]:
+    state.heard = True
     state.session_since = event.time if event.kind == "session_opened" else None
     return []
 
@@ -557,6 +563,7 @@ def _terminate_succeeded(state: DaemonState, event: Event, now: float) -> list[E
 
 def _command(state: DaemonState, event: Event, now: float) -> list[Event]:
     """A terminate_client or a quit that was refused has not happened."""
+    state.heard = True
     if event.values.get("command", "").split()[:1] == ["quit"]:
         state.quitting_since = None if "refused" in event.values else event.time
     if event.pid is not None and "refused" in event.values:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import json
 import math
 import os
 import random
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 from folders import leave_logs
 
+from mpstui.cli import main
 from mpstui.cli.output import output
 from mpstui.cli.status import print_text
 from mpstui.control.grammar import ControlLines, LogParser, ServerLines
@@ -340,6 +342,41 @@ def test_server_log_alone_does_not_tell_whether_a_daemon_runs_without_a_server(l
     assert "no daemon was running" not in told
     replayed = Player(LogTape([logs])).at(math.inf)
     assert replayed.snapshot.daemons[0].state_word == daemon.state_word
+
+
+def test_what_no_line_tells_is_not_said_of_the_daemon(tmp_path, capsys):
+    """Of a control.log that was cut off, or is empty, it was said that no daemon was running, and at 1970."""
+    before = b"[2026-11-20 21:27:31.797 Control   443] NEW UI\n[2026-11-20 21:27:31.799 Control   443] UI closed\n"
+    (tmp_path / "server.log").touch()
+    (tmp_path / "control.log").write_bytes(before)  # its start was rotated away
+    (daemon,) = state_at(tmp_path).daemons
+    assert (daemon.health, daemon.state_word) == ("ok", "ok by its log")
+    assert "a daemon was running, as its log tells; its start is not in it" in daemon.health_detail
+    for text, at_time in ((b"", None), (before, at("20:00:00"))):
+        (tmp_path / "control.log").write_bytes(text)
+        shown = state_at(tmp_path, at_time)
+        assert shown.daemons[0].state_word == "not known by its log"
+        assert "whether a daemon was running is not known: the logs tell nothing" in shown.daemons[0].health_detail
+        assert not shown.problems
+    (tmp_path / "control.log").write_bytes(before + b"[2026-11-20 21:27:32.000 Control   443] Exit with status 0\n")
+    assert state_at(tmp_path).daemons[0].health == "absent"
+
+
+def test_a_time_that_no_log_tells_is_not_1970(tmp_path, capsys):
+    for name in ("control.log", "server.log"):
+        (tmp_path / name).touch()
+    status = main(["status", "--log-dir", str(tmp_path)])
+    assert capsys.readouterr().out.startswith("time not known, from the logs alone\n")
+    assert main(["status", "--log-dir", str(tmp_path), "--json"]) == status
+    assert json.loads(capsys.readouterr().out)["time"] is None
+    assert main(["status", "--log-dir", str(tmp_path), "--group-by", "user", "--json"]) == status
+    assert json.loads(capsys.readouterr().out)["time"] is None
+    main(["doctor", "--log-dir", str(tmp_path), "--json"])
+    assert json.loads(capsys.readouterr().out)["time"] is None
+
+
+def test_a_time_that_is_rounded_up_to_a_second_is_in_that_second():
+    assert local_text(at("21:29:12") + 0.9997) == "2026-11-20 21:29:13.000"
 
 
 @pytest.mark.parametrize("make", [lambda p: p.mkdir(), os.mkfifo, lambda p: None])
