@@ -22,13 +22,19 @@ _MAX_RAW: Final = 300
 
 class Clock:
     """Local time of a log line to seconds since the epoch; the minute is remembered, as lines come in order, and the
-    latest stamp, as several are written at a time."""
+    latest stamp, as several are written at a time.
 
-    __slots__ = ("_epoch", "_minute", "_stamp", "_time")
+    Of an hour that is there twice, as summer ends, it is the first one until its minutes come again; of lines that are
+    just being written it is the one that is now. Of a log that is silent in the first one nothing tells which it is.
+    """
+
+    __slots__ = ("_epoch", "_minute", "_stamp", "_time", "now")
 
     def __init__(self) -> None:
         self._minute = self._stamp = b""
         self._epoch = self._time = 0.0
+        self.now: Callable[[], float] | None = None
+        """The time of this place, where lines are read as they are written."""
 
     def read(self, stamp: bytes) -> float:
         """``2026-11-20 21:24:28.598``; raises ValueError or OverflowError for anything else."""
@@ -39,13 +45,31 @@ class Clock:
             fields = (int(minute[:4]), int(minute[5:7]), int(minute[8:10]), int(minute[11:13]), int(minute[14:16]))
             if not 1970 <= fields[0] < 9999:
                 raise ValueError("the year must be from 1970 to 9998")
-            self._epoch = time.mktime((*fields, 0, 0, 0, -1))
+            self._epoch = self._which(fields)
             self._minute = minute
         seconds = float(stamp[17:])
         if not 0 <= seconds < 61:
             raise ValueError("the seconds must be at least 0 and below 61")
         self._time, self._stamp = self._epoch + seconds, stamp
         return self._time
+
+    def _which(self, minute: tuple[int, int, int, int, int]) -> float:
+        """When it was that minute."""
+        epoch = time.mktime((*minute, 0, 0, 0, -1))
+        twins = (epoch + shift for shift in _SHIFTS)
+        moments = sorted((epoch, *(twin for twin in twins if time.localtime(twin)[:5] == minute)))
+        if len(moments) == 1:
+            return epoch
+        if self.now is not None:
+            now = self.now()
+            return min(moments, key=lambda moment: abs(moment - now))
+        return next((moment for moment in moments if moment >= self._time - _DISORDER), moments[-1])
+
+
+_SHIFTS: Final = (-7200, -3600, -1800, 1800, 3600, 7200)
+"""Seconds by which clocks are set for summer, somewhere."""
+_DISORDER: Final = 120.0
+"""Seconds by which a line may be before the one above it without an hour's having come again."""
 
 
 class LogLine(NamedTuple):
@@ -1153,8 +1177,9 @@ class LogParser:
         for name in self.__slots__:
             setattr(self, name, getattr(other, name))
 
-    def live(self, clock: Callable[[], float]) -> None:
+    def live(self, clock: Callable[[], float], now: Callable[[], float] = time.time) -> None:
         """From here on lines are fed as they are written; ``clock`` gives seconds that only grow."""
+        self._clock.now = now
         if self._control:
             self._control.clock = clock
 

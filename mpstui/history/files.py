@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time as system
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -22,6 +23,9 @@ _ROTATED: Final = pattern(
 """As logrotate names them: by number, or by date (``dateext``)."""
 _MANY: Final = 64
 _PROBE: Final = 1 << 16
+_HOURS: Final = 3 * 3600.0
+"""Longer than the hour that comes again."""
+_STAMPED: Final = pattern(rb"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} ")
 _PIECES: Final = 4096
 """What is behind as many holes is not read."""
 
@@ -115,19 +119,40 @@ class LogFile:
                 end = begin
         return 0
 
+    def first_from(self, time: float) -> int:
+        """Where the first line that is not before ``time`` (seconds since the epoch) begins, also where the clock was
+        set back since: a bisection sees nothing of that. What is before the line that it finds is looked through for
+        later ones, at some seconds a GiB."""
+        end, position = self.offset_of(time), 0
+        try:
+            floor = _least_stamp(time)
+        except (OverflowError, ValueError, OSError):  # beyond the calendar
+            return end
+        while position < end:
+            *lines, rest = self.read(position, min(BLOCK, end - position)).split(b"\n")
+            whole = lines or [rest]  # longer than a block, or the end of a part
+            if max(whole) >= floor:
+                begin = position
+                for line in whole:
+                    if line >= floor and _STAMPED.match(line):
+                        return begin
+                    begin += len(line) + 1
+            position += sum(map(len, lines)) + len(lines) if lines else len(rest)
+        return end
+
     def offset_of(self, time: float) -> int:
         """Where the first line that is not before ``time`` (seconds since the epoch) begins, by bisection."""
-        clock, low, high = Clock(), 0, self.size
+        low, high = 0, self.size
         while low < high:
             middle = (low + high) // 2
-            begin, found = self._stamp(clock, middle, high)
+            begin, found = self._stamp(Clock(), middle, high)
             if found is None:
                 high = middle
             elif found < time:
                 low = begin + 1
             else:
                 high = middle
-        begin, found = self._stamp(clock, low, self.size)
+        begin, found = self._stamp(Clock(), low, self.size)
         return self.size if found is None else begin
 
     def last_line_with(self, marker: bytes, before: int) -> int | None:
@@ -170,6 +195,13 @@ class LogFile:
             # On with the line that the probe cut; one that fills it is passed over: it has no time, or no end in sight.
             position, whole = (end - len(rest), True) if lines else (end, False)
         return limit, None
+
+
+def _least_stamp(moment: float) -> bytes:
+    """What lines from this moment on begin with, or something greater, letter by letter: an hour of summer's end may
+    come again."""
+    offset = min(system.localtime(moment + later).tm_gmtoff for later in (0, _HOURS))
+    return system.strftime("[%Y-%m-%d %H:%M:%S", system.gmtime(moment + offset)).encode()
 
 
 def _written(fd: int) -> Iterator[tuple[int, int]]:

@@ -166,18 +166,22 @@ class LogHistory(Telling):
     def _of_servers(self) -> list[str]:
         return [os.fspath(path.relative_to(self.log_dir)) for path in server_logs(self.log_dir, self._owners)]
 
-    def events(self, since: float | None = None, until: float | None = None) -> Iterator[Event]:
-        """Events from ``since`` to ``until``, seconds since the epoch. May be used once."""
-        for events, _ in self.batches(since, until):
+    def events(
+        self, since: float | None = None, until: float | None = None, *, latest: bool = False
+    ) -> Iterator[Event]:
+        """Events from ``since`` to ``until``, seconds since the epoch. May be used once. ``latest``: only those that
+        were written last are wanted; where the clock was set back since, those before may be missing."""
+        for events, _ in self.batches(since, until, latest=latest):
             yield from events
 
-    def batches(self, since: float | None = None, until: float | None = None) -> Iterator[Batch]:
+    def batches(
+        self, since: float | None = None, until: float | None = None, *, latest: bool = False
+    ) -> Iterator[Batch]:
         """The same, some at a time, each time with the daemon that they are of: for who reads millions of them."""
         starts = dict.fromkeys(self._files, 0)
         if since is not None:
-            starts = {
-                name: self._line_before(file, file.offset_of(since) - _LEAD) for name, file in self._files.items()
-            }
+            first = LogFile.offset_of if latest else LogFile.first_from
+            starts = {name: self._line_before(file, first(file, since) - _LEAD) for name, file in self._files.items()}
         return self._fold(starts, since, until)
 
     def replay(self, until: float | None = None) -> Iterator[Event]:
@@ -360,7 +364,7 @@ def last_events(
         history = LogHistory(log_dir, pipe_dir, owners)
         found: deque[Event] = deque(maxlen=most)
         try:
-            for event in history.events(None if span is None else before - span, before):
+            for event in history.events(None if span is None else before - span, before, latest=True):
                 if over():
                     return LogEvents()
                 found.append(event._replace(pipe_dir=pipe_dir))

@@ -27,11 +27,12 @@ def parse_time(text: str, now: float) -> float:
         return float(text[1:])
     try:
         if found := _CLOCK.fullmatch(text):
-            today = datetime.fromtimestamp(now)
             seconds = float(found[3] or 0)
-            moment = today.replace(hour=int(found[1]), minute=int(found[2]), second=0, microsecond=0)
-            moment += timedelta(seconds=seconds)
-            return (moment if moment <= today else moment - timedelta(days=1)).timestamp()
+            moment = datetime.fromtimestamp(now).replace(hour=int(found[1]), minute=int(found[2]), second=0)
+            days = (moment.replace(microsecond=0) - timedelta(days=back) for back in (0, 1))
+            # An hour may be there twice, where the clock goes back.
+            times = [day.replace(fold=fold).timestamp() + seconds for day in days for fold in (0, 1)]
+            return max(time for time in times if time <= now)
         # Python 3.10 does not know Z and takes three or six digits of a second only.
         plain = re.sub(r"\.(\d{1,6})", lambda m: "." + m[1].ljust(6, "0"), text.replace("Z", "+00:00"))
         return datetime.fromisoformat(plain).timestamp()

@@ -9,6 +9,7 @@ import os
 import random
 import time
 from collections import Counter
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from mpstui.control.grammar import ControlLines, LogParser, ServerLines
 from mpstui.core.cells import health_word
 from mpstui.core.model import Event
 from mpstui.core.xid import Xid
-from mpstui.history import files
+from mpstui.history import files, reader
 from mpstui.history.files import BLOCK, LogFile
 from mpstui.history.log_recording import LogTape
 from mpstui.history.node import LogPlace, NodeLogs
@@ -152,6 +153,43 @@ def test_from_a_time_on_in_a_log_of_many_blocks(tmp_path):
         assert first.pid == number + 10
     assert read(tmp_path, base + 60_000) == []
     assert [e.pid for e in read(tmp_path, base + 500, base + 502)] == [510, 511, 512]
+
+
+def stamped(moments):
+    """A line of a client for each moment; its PID is the line's number, from 1 on."""
+    said = "Client {{PID: {}, Context ID: 0}} connected"
+    clocks = (f"{local_text(moment)} Server   634] {said.format(n)}" for n, moment in enumerate(moments, 1))
+    return "".join(f"[{clock}\n" for clock in clocks).encode()
+
+
+@pytest.mark.parametrize("back", [600, 1800, 5000])
+@pytest.mark.parametrize("block", [300, BLOCK])
+def test_all_since_a_time_are_told_where_the_clock_was_set_back_since(tmp_path, monkeypatch, back, block):
+    """Bisection found the second half, which has passed the time again, and lost all of the first."""
+    monkeypatch.setattr(files, "BLOCK", block)
+    monkeypatch.setattr(reader, "_LEAD", 0)
+    begin = at("10:00:00")
+    moments = [begin + 10 * n for n in range(360)]
+    moments += [moments[-1] - back + 10 * n for n in range(720)]
+    (tmp_path / "server.log").write_bytes(stamped(moments))
+    for since in (begin + 3001, begin + 3400, begin + 3600 - back + 30, begin + 3700, begin + 99_999):
+        wanted = [n for n, moment in enumerate(moments, 1) if moment >= since]
+        assert [event.pid for event in read(tmp_path, since)] == wanted
+
+
+def test_all_since_a_time_are_told_in_the_hour_that_comes_again(tmp_path, monkeypatch):
+    """As summer ends, 02:00 to 03:00 is there twice."""
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "CET-1CEST,M3.5.0,M10.5.0/3")
+        patch.setattr(reader, "_LEAD", 0)
+        time.tzset()
+        first = datetime(2026, 10, 25, 0, 0, tzinfo=timezone.utc).timestamp()
+        moments = [first + 60 * n for n in range(-120, 240) if not 30 <= n < 60]  # silent from 02:30 to 03:00
+        (tmp_path / "server.log").write_bytes(stamped(moments))
+        for minutes in (-30, 0, 10, 45, 60, 70, 150):
+            wanted = [n for n, moment in enumerate(moments, 1) if moment >= first + 60 * minutes]
+            assert [event.pid for event in read(tmp_path, first + 60 * minutes)] == wanted
+    time.tzset()
 
 
 @pytest.mark.parametrize(

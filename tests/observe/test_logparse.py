@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import time
+from datetime import datetime, timezone
+
 import pytest
 
 from mpstui.control.grammar import LogParser, raw_text
+from mpstui.history.times import parse_time
 from tests.observe.replay import DATA, at, events, fold, lines, shot
 
 RECORDED = [(path, path.stem.rpartition("-")[2]) for path in sorted((DATA / "h100").glob("*.log"))]
@@ -53,6 +57,53 @@ def test_times_are_local():
     (event,) = events("control", control("Starting control daemon using socket /tmp/mps_0/control"))
     assert event.time == pytest.approx(at("21:24:28.598"))
     assert (event.kind, event.pid) == ("daemon_started", 480)
+
+
+@pytest.fixture
+def berlin(monkeypatch):
+    """Where 02:00 to 03:00 of 2026-10-25 was there twice."""
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "CET-1CEST,M3.5.0,M10.5.0/3")
+        time.tzset()
+        yield datetime(2026, 10, 25, 0, 0, tzinfo=timezone.utc).timestamp()  # 02:00, for the first time
+    time.tzset()
+
+
+def night(*clocks: str) -> list[bytes]:
+    said = "Client {PID: 7, Context ID: 0} connected"
+    return [f"[2026-10-25 {clock} Server   634] {said}".encode() for clock in clocks]
+
+
+def test_an_hour_that_is_there_twice_is_told_in_its_order(berlin):
+    clocks = ("01:59:59.000", "02:00:00.000", "02:30:00.000", "02:59:59.000", "02:00:00.000", "02:30:00.000")
+    parser = LogParser("server")
+    block = b"\n".join([*night(*clocks, "03:00:00.000"), b""])
+    minutes = [-1 / 60, 0, 30, 59 + 59 / 60, 60, 90, 120]
+    assert [e.time - berlin for e in parser.feed_all(block)] == pytest.approx([60 * minute for minute in minutes])
+
+
+def test_lines_a_moment_out_of_order_are_not_an_hour_apart(berlin):
+    times = [e.time - berlin for e in events("server", night("02:30:00.500", "02:29:59.900", "02:30:01.000"))]
+    assert times == pytest.approx([1800.5, 1799.9, 1801])
+
+
+@pytest.mark.parametrize("again", [0, 1])
+def test_what_is_just_written_in_an_hour_that_is_there_twice_is_of_now(berlin, again):
+    parser = LogParser("server")
+    for line in night("01:30:00.000"):
+        parser.feed(line)
+    now = berlin + 600 + 3600 * again
+    parser.live(lambda: 0.0, lambda: now)
+    (event,) = parser.feed(night("02:10:00.000")[0])
+    assert event.time == pytest.approx(now)
+
+
+@pytest.mark.parametrize(
+    ("now", "text", "then"),
+    [(4200, "02:30", 1800), (4200, "02:05", 3900), (6000, "02:30", 5400), (1200, "02:05", 300), (600, "03:00", -82800)],
+)
+def test_the_last_time_that_it_was_so_late_may_be_within_the_same_hour(berlin, now, text, then):
+    assert parse_time(text, berlin + now) - berlin == then
 
 
 @pytest.mark.parametrize(
