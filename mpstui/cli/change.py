@@ -20,7 +20,7 @@ from mpstui.cli.output import (
     state_text,
     tell,
 )
-from mpstui.cli.verbs import draft
+from mpstui.cli.verbs import chosen, draft
 from mpstui.core.cells import client_line
 from mpstui.core.model import Daemon, ProcessKey, Snapshot
 from mpstui.core.text import path_text, plural
@@ -30,8 +30,9 @@ from mpstui.operations.rescue import targets
 from mpstui.operations.types import SELECTORS, Danger, ExitStatus, Preview, Request, Result, Unable
 
 
-def change(operation: Operation, options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
+def change(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
     """Carry out what the options ask for; returns the exit status. Raises Unable."""
+    operation = chosen(options)
     log_dirs, read_only = getattr(options, "log_dir", None) or (), getattr(options, "read_only", False)
     with api.open(pipe_dirs, log_dirs=log_dirs, read_only=read_only) as node:
         asked = draft(operation, options, node.named)

@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "config folder, then variables, then options. Nothing overrides a policy in root's file."
     )
     parser.epilog = "example: mpstui config check"
-    actions = parser.add_subparsers(dest="config_action", metavar="COMMAND", required=True)
+    actions = parser.add_subparsers(metavar="COMMAND", required=True)
     show = actions.add_parser(
         "show", help="each value, and the file that it is from", epilog="example: mpstui config show --json"
     )
@@ -43,26 +43,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def config(options: argparse.Namespace) -> int:
-    """Prints it; the exit status."""
-    found, messages = load_config()
-    if not knows_root() and os.path.exists(mpstui.config.SYSTEM):
-        complain(
-            f"root of the host has no UID in this user namespace, so {path_text(mpstui.config.SYSTEM)} seems to belong "
-            "to nobody. mpstui treats it as root's: its policy applies to all users here, also to UID 0. Its "
-            "[[commands]] are not used",
-            0,
-        )
-    if options.config_action == "check":
-        messages += load_themes()[1]
-        if found.keys or found.commands:
-            from mpstui.ui.keymap import places, resolve, usable  # only where it has keys: the screen is large
+def check(options: argparse.Namespace) -> int:
+    """``config check``: what is wrong in the files; the exit status."""
+    found, messages = _loaded()
+    messages += load_themes()[1]
+    if found.keys or found.commands:
+        from mpstui.ui.keymap import places, resolve, usable  # only where it has keys: the screen is large
 
-            keys, unheeded = resolve(found.keys, places())
-            messages += [*unheeded, *usable(found.commands, keys, places())[1]]
-        for message in messages:
-            complain(message, 1)
-        return 1 if messages else ExitStatus.DONE
+        keys, unheeded = resolve(found.keys, places())
+        messages += [*unheeded, *usable(found.commands, keys, places())[1]]
+    for message in messages:
+        complain(message, 1)
+    return 1 if messages else ExitStatus.DONE
+
+
+def show(options: argparse.Namespace) -> int:
+    """``config show``: each value, and where it is from; the exit status."""
+    found, messages = _loaded()
     values, variables = told(found), {name: os.environ[name] for name in _VARIABLES if name in os.environ}
     if options.json:
         print_json(CONFIG, PrintedConfig(values, variables))
@@ -75,6 +72,19 @@ def config(options: argparse.Namespace) -> int:
     for message in messages:
         complain(message, 0)
     return ExitStatus.DONE
+
+
+def _loaded() -> tuple[Config, list[str]]:
+    """It, and what is wrong in it; whose root's file is, where that cannot be told, is said."""
+    found, messages = load_config()
+    if not knows_root() and os.path.exists(mpstui.config.SYSTEM):
+        complain(
+            f"root of the host has no UID in this user namespace, so {path_text(mpstui.config.SYSTEM)} seems to belong "
+            "to nobody. mpstui treats it as root's: its policy applies to all users here, also to UID 0. Its "
+            "[[commands]] are not used",
+            0,
+        )
+    return found, messages
 
 
 class PrintedConfig(NamedTuple):

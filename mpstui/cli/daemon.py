@@ -34,28 +34,32 @@ from mpstui.fields import (
     Type,
 )
 from mpstui.operations.daemons import RemoveStale, StartDaemon, StopDaemon
-from mpstui.operations.types import ExitStatus, Preview, Request, Result
+from mpstui.operations.types import ExitStatus, Preview, Request, Result, Unable
 from mpstui.plan import store
 from mpstui.plan.amounts import PlanError
 from mpstui.plan.cpus import cpu_list
 from mpstui.plan.profile import DaemonProfile, Profile
 
 
-def daemon(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
-    """Carry it out; returns the exit status. Raises Unable."""
-    if getattr(options, "demo", False) and options.daemon_action != "stop":
-        return complain("a demo has its own daemon; leave out --demo", ExitStatus.USAGE)
-    if options.daemon_action == "unit":
-        with _node_for(options, pipe_dirs) as node:
-            _, specs, _ = _wanted(options, pipe_dirs, node)
-        print(unit_text(options.kind, specs, options.opt_in), end="")
-        return ExitStatus.DONE
-    if options.daemon_action == "start":
-        return _start(options, pipe_dirs)
-    if options.daemon_action == "clean":
-        return change(RemoveStale(), options, pipe_dirs)
-    with api.open(pipe_dirs, read_only=_read_only(options)) as node:
-        return _stop(options, pipe_dirs, node)
+def unit(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
+    """``daemon unit``; returns the exit status. Raises Unable."""
+    _check_no_demo(options)
+    with _node_for(options, pipe_dirs) as node:
+        _, specs, _ = _wanted(options, pipe_dirs, node)
+    print(unit_text(options.kind, specs, options.opt_in), end="")
+    return ExitStatus.DONE
+
+
+def clean(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
+    """``daemon clean``; returns the exit status. Raises Unable."""
+    _check_no_demo(options)
+    return change(options, pipe_dirs)
+
+
+def _check_no_demo(options: argparse.Namespace) -> None:
+    """Raises Unable."""
+    if getattr(options, "demo", False):
+        raise Unable("a demo has its own daemon; leave out --demo")
 
 
 def _read_only(options: argparse.Namespace) -> bool:
@@ -108,7 +112,9 @@ def _at(one: DaemonProfile, pipe_dirs: tuple[Path, ...]) -> DaemonProfile:
     return replace(one, pipe_dir=pipe_dirs[0], log_dir=None) if pipe_dirs else one
 
 
-def _start(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
+def start(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
+    """``daemon start``; returns the exit status. Raises Unable."""
+    _check_no_demo(options)
     with _node_for(options, pipe_dirs) as node:
         profile, specs, devices = _wanted(options, pipe_dirs, node)
         if options.exclusive and not devices:
@@ -198,6 +204,12 @@ def _compute_modes(specs: Sequence[DaemonSpec], devices: Sequence[Device]) -> li
         for device in devices
         if not device.exclusive and (not wanted or device.uuid in wanted)
     ]
+
+
+def stop(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
+    """``daemon stop``; returns the exit status. Raises Unable."""
+    with api.open(pipe_dirs, read_only=_read_only(options)) as node:
+        return _stop(options, pipe_dirs, node)
 
 
 def _stop(options: argparse.Namespace, pipe_dirs: tuple[Path, ...], node: api.Node) -> int:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import os
 import re
 import sys
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -24,6 +26,7 @@ from mpstui.cli.load import (
     print_rows,
     print_uses,
     tell_whose,
+    with_clients,
 )
 from mpstui.cli.loadoptions import numbers, words
 from mpstui.cli.output import complain, output
@@ -153,6 +156,11 @@ def _check(options: argparse.Namespace) -> None:
         raise api.Unavailable(f"{options.name} has no work to divide", "leave out --divide", ExitStatus.USAGE)
     if options.report is not None:
         check_report(Path(options.report))
+
+
+def experiment(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
+    """``experiment``; returns the exit status. Raises Unable."""
+    return asyncio.run(with_clients(run, options, pipe_dirs))
 
 
 async def run(options: argparse.Namespace, node: api.AsyncNode) -> int:

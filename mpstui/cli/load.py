@@ -7,9 +7,10 @@ import asyncio
 import contextlib
 import json
 import os
+import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -59,6 +60,36 @@ BAR_FROM: Final = 72
 FILE_WIDTH = 160
 PARTS: Final = 4
 """Of the time of a load, whose readings are told apart."""
+
+
+def load(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
+    """``load``; returns the exit status. Raises Unable."""
+    return asyncio.run(with_clients(run, options, pipe_dirs))
+
+
+Run = Callable[[argparse.Namespace, api.AsyncNode], Awaitable[int]]
+
+
+async def with_clients(run: Run, options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
+    """What starts CUDA clients of our own: SIGTERM and SIGHUP end them as Ctrl-C does. The exit status."""
+    ended_by: list[int] = []
+    task = asyncio.current_task()
+
+    def end(number: int) -> None:
+        if not ended_by and task is not None:
+            ended_by.append(number)
+            task.cancel()
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+            asyncio.get_running_loop().add_signal_handler(number, end, number)
+    try:
+        async with api.open(pipe_dirs, read_only=getattr(options, "read_only", False)) as node:
+            return await run(options, node)
+    except asyncio.CancelledError:
+        if not ended_by:
+            raise
+        return 128 + ended_by[0]
 
 
 async def run(options: argparse.Namespace, node: api.AsyncNode) -> int:

@@ -88,6 +88,7 @@ class LateParser(argparse.ArgumentParser):
     ) -> None:
         rest = {"formatter_class": _Formatter, **rest, "parents": [] if fill else parents}
         super().__init__(*arguments, **rest)
+        self.set_defaults(words=tuple(self.prog.split()[1:]))  # of a command the innermost parser's
         self._fill = fill
         self._parents = parents if fill else ()
         self._negative_number_matcher = re.compile(r"-[0-9]")  # -1G is a value, and the action layer says what is wrong
@@ -277,7 +278,7 @@ def _add_schema(commands: Any, node: LateParser) -> None:
 
 def _add_sim(commands: Any, node: LateParser) -> None:
     sim = commands.add_parser("sim", help="the simulated node")
-    simulations = sim.add_subparsers(dest="simulation", metavar="COMMAND", required=True)
+    simulations = sim.add_subparsers(metavar="COMMAND", required=True)
     serve = simulations.add_parser(
         "serve", help="run a simulated node until interrupted", epilog="example: mpstui sim serve /tmp/node"
     )

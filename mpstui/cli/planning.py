@@ -1,21 +1,17 @@
-"""The options of ``plan``, ``profile``, ``daemon`` and ``run``, and the way to what carries them out."""
+"""The options of ``plan``, ``profile``, ``daemon`` and ``run``."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any, Final
 
 from mpstui.cli.arguments import between, whole
 
-COMMANDS: Final = frozenset({"plan", "profile", "daemon", "run"})
 EXPORTS: Final = ("shell", "wrapper", "systemd", "slurm", "kubernetes", "device-plugin", "time-slicing", "dra")
 STRATEGIES: Final = ("uniform", "half", "weighted", "exact")
 BYS: Final = ("container", "user", "command", "process")
 MEASURABLE: Final = ("fma", "triad", "nbody", "small")
-OpenNode = Callable[[argparse.Namespace], AbstractContextManager[tuple[Path, ...]]]
 
 
 def add_commands(commands: Any, node: argparse.ArgumentParser, groups: Mapping[str, Any]) -> None:
@@ -51,35 +47,6 @@ def add_commands(commands: Any, node: argparse.ArgumentParser, groups: Mapping[s
     run.add_argument("--share", required=True, metavar="NAME", help="a share of a profile")
     run.add_argument("--profile", metavar="NAME", help="the profile; needed where several have such a share")
     run.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- COMMAND")
-
-
-def dispatch(options: argparse.Namespace, open_node: OpenNode) -> int:
-    """Carry out one of ``COMMANDS``; the exit status."""
-    if options.command == "run":
-        from mpstui.cli.run import run
-
-        return run(options)
-    if options.command == "plan" and options.sm_count_total is not None and not _looks(options):
-        from mpstui.cli.plan import plan
-
-        return plan(options, ())
-    with open_node(options) as pipe_dirs:
-        if options.command == "plan":
-            from mpstui.cli.plan import plan
-
-            return plan(options, pipe_dirs)
-        if options.command == "profile":
-            from mpstui.cli.profile import profile
-
-            return profile(options, pipe_dirs)
-        from mpstui.cli.daemon import daemon
-
-        return daemon(options, pipe_dirs)
-
-
-def _looks(options: argparse.Namespace) -> bool:
-    """Whether a plan for a device of a given size looks at the node all the same."""
-    return bool(options.apply) or options.from_activity == ""
 
 
 def _add_plan(plan: argparse.ArgumentParser) -> None:

@@ -34,19 +34,23 @@ from mpstui.plan.profile import Profile, ProfileError
 from mpstui.plan.settings import unsaid
 
 
-def profile(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
-    """Carry it out; returns the exit status. Raises Unable."""
-    if options.profile_action == "list":
-        return _list(options)
-    if options.profile_action == "save":
-        return _save(options, pipe_dirs)
+def apply(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
+    """``profile apply``; returns the exit status. Raises Unable."""
+    return apply_profile(options, store.read(options.name)[0], pipe_dirs)
+
+
+def diff(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
+    """``profile diff``; returns the exit status. Raises Unable."""
+    return diff_profile(options, store.read(options.name)[0], pipe_dirs)
+
+
+def show(options: argparse.Namespace) -> int:
+    """``profile show``; returns the exit status. Raises Unable."""
     found, text = store.read(options.name)
-    if options.profile_action == "show":
-        if options.export is not None:
-            return _export(options, found)
-        print(text, end="" if text.endswith("\n") else "\n")
-        return ExitStatus.DONE
-    return (apply_profile if options.profile_action == "apply" else diff_profile)(options, found, pipe_dirs)
+    if options.export is not None:
+        return _export(options, found)
+    print(text, end="" if text.endswith("\n") else "\n")
+    return ExitStatus.DONE
 
 
 class ListedProfile(NamedTuple):
@@ -106,7 +110,8 @@ SAVED: Final[Thing[SavedProfile]] = Thing(
 )
 
 
-def _list(options: argparse.Namespace) -> int:
+def print_list(options: argparse.Namespace) -> int:
+    """``profile list``; returns the exit status."""
     entries: list[ListedProfile] = []
     for name in store.names():
         try:
@@ -144,7 +149,8 @@ def _export(options: argparse.Namespace, found: Profile) -> int:
     return status
 
 
-def _save(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
+def save(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
+    """``profile save``; returns the exit status. Raises Unable."""
     path = store.path_of(options.name)
     old: Profile | None = None
     if options.replace and os.path.lexists(path):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mpstui import api
 from mpstui.cli.output import NO_DAEMON, NONE_OF_YOURS, complain, output, state_text
+from mpstui.cli.past import wants_past
 from mpstui.core.cells import FAULT_CLAIMED
 from mpstui.core.gain import IDLE, gain_of
 from mpstui.core.model import Daemon, Snapshot
@@ -78,6 +79,16 @@ def _print(snapshot: Snapshot, options: argparse.Namespace) -> None:
         _print_groups(snapshot, output(), options.group_by)
     else:
         print_text(snapshot, output(), options.fields)
+
+
+def print_health(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
+    """``status --health`` where the short way of ``__main__`` did not take it; returns the exit status."""
+    if options.json or options.fields or options.group_by or wants_past(options):
+        return complain(
+            "--health prints nothing and looks at the present only: leave out --json, --fields, --group-by and times", 2
+        )
+    found = api.health(pipe_dirs, getattr(options, "log_dir", None) or ())
+    return complain(f"{found.reason} (exit status {found.status})", found.status) if found.status else 0
 
 
 def print_past(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:

@@ -14,16 +14,16 @@ from mpstui.operations.registry import VERBS
 from mpstui.operations.types import Argument, Danger, Request, Verb
 
 _GROUPS: Final = {
-    "set": ("set a limit of new clients", "limit", "LIMIT"),
-    "daemon": ("start and stop control daemons, remove what one has left", "daemon_action", "COMMAND"),
-    "partition": ("static SM partitions of a daemon that was started for them", "partition_action", "COMMAND"),
-    "server": ("named servers of a daemon of MPS protocol 3", "server_action", "COMMAND"),
-    "namespace": ("namespaces of a daemon of MPS protocol 3", "namespace_action", "COMMAND"),
-    "sm-partition": ("SM partitions of a daemon of MPS protocol 3", "part_action", "COMMAND"),
-    "feature": ("features of a daemon of MPS protocol 3", "feature_action", "COMMAND"),
-    "profile": ("daemon settings and shares kept as files", "profile_action", "COMMAND"),
+    "set": ("set a limit of new clients", "LIMIT"),
+    "daemon": ("start and stop control daemons, remove what one has left", "COMMAND"),
+    "partition": ("static SM partitions of a daemon that was started for them", "COMMAND"),
+    "server": ("named servers of a daemon of MPS protocol 3", "COMMAND"),
+    "namespace": ("namespaces of a daemon of MPS protocol 3", "COMMAND"),
+    "sm-partition": ("SM partitions of a daemon of MPS protocol 3", "COMMAND"),
+    "feature": ("features of a daemon of MPS protocol 3", "COMMAND"),
+    "profile": ("daemon settings and shares kept as files", "COMMAND"),
 }
-"""First words of several verbs: help, the option's name, and what stands for the second word."""
+"""First words of several verbs: help, and what stands for the second word."""
 _CHANGE_ALWAYS: Final = "set"
 """A first word behind which nothing but a change can stand."""
 
@@ -68,16 +68,15 @@ def add_verbs(commands: Any, node: argparse.ArgumentParser) -> Mapping[str, Any]
         parent = commands
         if len(words) > 1:
             if words[0] not in groups:
-                help_text, name, metavar = _GROUPS[words[0]]
+                help_text, metavar = _GROUPS[words[0]]
                 group = commands.add_parser(words[0], help=help_text)
-                groups[words[0]] = group.add_subparsers(dest=name, metavar=metavar, required=True)
+                groups[words[0]] = group.add_subparsers(metavar=metavar, required=True)
             parent = groups[words[0]]
         example, fill = (
             f"example: {verb.example}" if verb.example else None,
             _LATE.get(words, partial(_fill, told[words])),
         )
-        parser = parent.add_parser(words[-1], parents=[node], help=verb.help, epilog=example, fill=fill)
-        parser.set_defaults(verb=words)
+        parent.add_parser(words[-1], parents=[node], help=verb.help, epilog=example, fill=fill)
     return groups
 
 
@@ -189,13 +188,16 @@ _ADD: Final[dict[str, Callable[[argparse.ArgumentParser, Operation, Argument], N
 }
 
 
-def chosen(options: argparse.Namespace) -> Operation | None:
-    """The operation that the command line asks for; None where the command changes nothing."""
-    words = getattr(options, "verb", None)
-    found = [(verb, each) for verb, each in VERBS if verb.words == words]
-    flags = [(verb.flag.lstrip("-").replace("-", "_"), each) for verb, each in found if verb.flag]
-    flagged = next((each for flag, each in flags if getattr(options, flag, False)), None)
-    return flagged or (found[0][1] if found else None)
+def is_operation(words: tuple[str, ...]) -> bool:
+    """Whether a command is one of them."""
+    return any(verb.words == words for verb, _ in VERBS)
+
+
+def chosen(options: argparse.Namespace) -> Operation:
+    """The operation that the command line asks for."""
+    (_, plain), *others = ((verb, each) for verb, each in VERBS if verb.words == options.words)
+    flags = ((verb.flag.lstrip("-").replace("-", "_"), each) for verb, each in others)
+    return next((each for flag, each in flags if getattr(options, flag)), plain)
 
 
 def names_one(words: Collection[str]) -> bool:

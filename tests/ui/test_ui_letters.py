@@ -154,7 +154,7 @@ def test_what_calls_an_operation_comes_from_its_row(each: Operation) -> None:
             if isinstance(parser, LateParser):
                 parser.complete()
             parser = next(a for a in parser._actions if isinstance(a, argparse._SubParsersAction)).choices[word]
-        assert parser.get_default("verb") == each.verb.words
+        assert parser.get_default("words") == each.verb.words
     assert each.key or each.verb is not None or each.no_verb
 
 
