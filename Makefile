@@ -80,7 +80,7 @@ screens: $(VENV)/.ready-dev
 	$(PIP) install -q -c constraints.txt -e '.[dev,screenshots]'
 	$(BIN)/python scripts/screenshots.py --all build/screens --only '$(SCREENS)'
 
-# The man page, the completions and the pages of docs/ that are made from the program's tables.
+# All that is made from the program's tables: the man page, the completions, the pages of docs/ with the keys, and the JSON schemas.
 manual: $(VENV)/.ready-dev
 	COLUMNS=100 $(BIN)/python scripts/manual
 	$(BIN)/python scripts/docs pages

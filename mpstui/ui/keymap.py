@@ -256,7 +256,7 @@ LETTERS: Final[Mapping[str, Letter]] = {
     "y": _letter("copy", "copy", "daemon.copy"),
     "z": _letter("zoom", "zoom"),
 }
-"""A new binding with a letter has its place here; ``docs/keys.md`` is made from it (``scripts/keys-doc``)."""
+"""A new binding with a letter has its place here; ``docs/keys.md`` is made from it (``make manual``)."""
 
 
 def document(where: Places, about: Mapping[str, str]) -> str:

@@ -52,7 +52,7 @@ def check(name: str, told: Any) -> None:
 @pytest.mark.parametrize("name", [*SCHEMAS, RECORDING])
 def test_the_file_is_that_of_today(name: str) -> None:
     kept = (KEPT / f"{name}.json").read_text()
-    assert kept == text_of(name), f"mpstui schema {name} > docs/schema/{name}.json"
+    assert kept == text_of(name), f"docs/schema/{name}.json: make manual"
     assert {path.stem for path in KEPT.glob("*.json")} == {*SCHEMAS, RECORDING}
 
 

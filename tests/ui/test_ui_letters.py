@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import runpy
 from collections import defaultdict
 from pathlib import Path
 
@@ -101,11 +100,6 @@ def test_a_key_is_written_alike_in_help_and_at_the_foot() -> None:
     assert [written(key) for key in known] == [
         "Enter", "Space", "F2", "Home", "PgDn", "^d", "Shift+Tab", "←", "a", "A", "*", "Ins",
     ]  # fmt: skip
-
-
-def test_the_page_of_the_keys_is_what_the_map_makes() -> None:
-    made = runpy.run_path(str(PROJECT / "scripts" / "keys-doc"))["made"]()
-    assert (PROJECT / "docs" / "keys.md").read_text() == made, "run scripts/keys-doc"
 
 
 def test_the_old_keys_can_be_had_again(tmp_path) -> None:
