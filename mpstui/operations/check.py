@@ -7,8 +7,9 @@ import pwd
 from typing import Final
 
 from mpstui.core.condition import NOT_FOUND, STARTING
+from mpstui.core.late import dataclass, pattern
 from mpstui.core.model import Client, Daemon, Server, Snapshot
-from mpstui.core.text import UNKNOWN, listed, owner, path_text
+from mpstui.core.text import UNKNOWN, listed, owner, path_text, printable
 from mpstui.core.trust import ANOTHER_NAMESPACE, NOT_PROVED
 from mpstui.operations.types import ExitStatus, Preview, Request, Unable
 
@@ -16,6 +17,7 @@ NOT_IN_V3: Final = (
     "it runs with MPS protocol 3, where limits belong to servers and namespaces and this command does not exist: "
     "they are set with mpstui namespace or, on the screen, P"
 )
+_SIZE: Final = pattern(r"(?i)([0-9]{1,6})\s*(chunks?|sms?)?")
 NOT_YET: Final = "whether the daemon answers is not known yet"
 _IN_V3: Final = frozenset(("terminate_client", "terminate_and_kill", "stop_daemon"))
 """What a daemon of protocol 3 has under another name."""
@@ -23,6 +25,24 @@ _IN_V3: Final = frozenset(("terminate_client", "terminate_and_kill", "stop_daemo
 
 class Refused(Unable):
     """Why a request cannot be done as asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSize:
+    """What is asked for: whole chunks, or SMs that have to come to whole chunks."""
+
+    chunks: int | None = None
+    sms: int | None = None
+
+
+def parse_size(text: str) -> PartitionSize:
+    """``7``, ``7 chunks``, ``56 SM``; raises Refused."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None or not int(match[1]):
+        what = "a whole number of chunks, as 7, or of SMs, as 56 SM"
+        raise Refused(f"“{printable(text, 40)}” is no size: {what}, is needed", ExitStatus.USAGE)
+    number = int(match[1])
+    return PartitionSize(sms=number) if (match[2] or "").lower().startswith("sm") else PartitionSize(number)
 
 
 _NO_UID: Final = (1 << 32) - 1

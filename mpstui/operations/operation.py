@@ -17,7 +17,7 @@ from mpstui.core.model import Daemon, ProcessKey, Snapshot
 from mpstui.core.text import path_text
 from mpstui.core.trust import Speaker
 from mpstui.observe.poll import Need
-from mpstui.operations.check import Refused, answering_daemon, reachable_daemon
+from mpstui.operations.check import Refused, answering_daemon, parse_size, reachable_daemon
 from mpstui.operations.types import LATER, Argument, Danger, ExitStatus, Preview, Progress, Request, Result, Verb
 
 if TYPE_CHECKING:
@@ -202,24 +202,42 @@ class Operation:
         return ""
 
     def command_line(self, request: Request) -> str:
-        """The same as ``mpstui`` is told."""
+        """The same as ``mpstui`` is told; empty where that takes more than a request's own values."""
         import shlex
 
-        told = {
-            "value": [request.value],
-            "choice": [request.value],
-            "clients": [str(key.pid) for key in request.clients],
-            "server": [str(request.server_pid)],
-            "device": [] if request.device is None else ["--device", request.device],
-            "scope": ["--default"] if request.server_pid is None else ["--server", str(request.server_pid)],
-            "force": ["-f"] * request.force,
-        }
-        kinds = {argument.kind for argument in self.arguments}
-        if self.verb is None:
+        if self.verb is None or self.subject:
             return ""
-        words = ["mpstui", *self.verb.words, *(word for kind, found in told.items() if kind in kinds for word in found)]
+        told = (_typed(each, request) for each in self.arguments)
+        words = [word for each in sorted(told, key=lambda words: "".join(words).startswith("-")) for word in each]
         words += [self.verb.flag] * bool(self.verb.flag)
-        return shlex.join([*words, "--pipe-dir", path_text(request.pipe_dir)])
+        return shlex.join(["mpstui", *self.verb.words, *words, "--pipe-dir", path_text(request.pipe_dir)])
+
+
+def _typed(argument: Argument, request: Request) -> list[str]:
+    """The words of a request's command line that tell an argument: of each kind there is."""
+    match argument.kind:
+        case "value" | "choice":
+            return [request.value]
+        case "clients":
+            return [str(key.pid) for key in request.clients]
+        case "server":
+            return [str(request.server_pid)]
+        case "owner":
+            return ["--owner", request.owner] if request.owner else []
+        case "device":
+            return ["--device", request.device] if request.device is not None else []
+        case "scope":
+            return ["--default"] if request.server_pid is None else ["--server", str(request.server_pid)]
+        case "force":
+            return ["-f"] if request.force else []
+        case "size":
+            size = parse_size(request.value)
+            return ["--chunks", str(size.chunks)] if size.chunks is not None else ["--sms", str(size.sms)]
+        case "setting":
+            value = request.setting(argument.option.lstrip("-"))
+            return [argument.option, value] if value is not None else []
+        case "name" | "text" | "list" | "flag" | "option" | "seconds":  # a request has none of them
+            return []
 
 
 def refused_result(request: Request, why: str, status: ExitStatus) -> Result:

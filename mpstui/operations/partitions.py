@@ -13,15 +13,13 @@ from mpstui.control.drivers import driver_of
 from mpstui.control.mps import MpsControl
 from mpstui.control.partitions import Created, whole_uuids
 from mpstui.core.cells import client_line
-from mpstui.core.late import dataclass, pattern
 from mpstui.core.model import Chunks, Daemon, PartitionTable, SmPartition, Snapshot
 from mpstui.core.text import UNKNOWN, device_keys, listed, path_text, plural, printable
 from mpstui.observe.poll import Need
-from mpstui.operations.check import Refused
+from mpstui.operations.check import Refused, parse_size
 from mpstui.operations.operation import Operation, Work, refused_result
 from mpstui.operations.types import STATUS, Argument, Danger, ExitStatus, Others, Preview, Request, Result, Verb
 
-_SIZE: Final = pattern(r"(?i)([0-9]{1,6})\s*(chunks?|sms?)?")
 _NOT_STATIC: Final = (
     "the daemon was not started with static partitions, and they cannot be turned on later: "
     "stop it, and start it with mpstui daemon start --static"
@@ -36,24 +34,6 @@ def not_static(daemon: Daemon) -> str:
     if driver is not None and not driver.static_partitions:
         return f"static partitions are not in driver {driver.number}: they need CUDA 13.1, driver 590 or later"
     return _NOT_STATIC
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionSize:
-    """What is asked for: whole chunks, or SMs that have to come to whole chunks."""
-
-    chunks: int | None = None
-    sms: int | None = None
-
-
-def parse_size(text: str) -> PartitionSize:
-    """``7``, ``7 chunks``, ``56 SM``; raises Refused."""
-    match = _SIZE.fullmatch(text.strip())
-    if match is None or not int(match[1]):
-        what = "a whole number of chunks, as 7, or of SMs, as 56 SM"
-        raise Refused(f"“{printable(text, 40)}” is no size: {what}, is needed", ExitStatus.USAGE)
-    number = int(match[1])
-    return PartitionSize(sms=number) if (match[2] or "").lower().startswith("sm") else PartitionSize(number)
 
 
 def table_of(daemon: Daemon) -> PartitionTable:
@@ -171,12 +151,6 @@ class AddPartition(_PartitionOperation):
     def command(self, request: Request) -> str:
         size = parse_size(request.value)
         return f"sm_partition add {request.device} {size.chunks if size.chunks is not None else '…'}"
-
-    def command_line(self, request: Request) -> str:
-        size = parse_size(request.value)
-        amount = f"--chunks {size.chunks}" if size.chunks is not None else f"--sms {size.sms}"
-        where = shlex.join(["--device", request.device or "", "--pipe-dir", path_text(request.pipe_dir)])
-        return f"mpstui partition add {amount} {where}"
 
     async def run(self, work: Work) -> Result:
         request, control, daemon = work.request, work.control, work.daemon

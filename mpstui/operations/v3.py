@@ -23,7 +23,6 @@ from mpstui.core.text import (
     format_percentage,
     listed,
     mps_size,
-    path_text,
     plural,
     printable,
     size_hint,
@@ -218,11 +217,6 @@ class V3Operation(Operation):
 
     def command(self, request: Request) -> str:
         return "; ".join(" ".join(words) for words in self.calls(request))
-
-    def command_line(self, request: Request) -> str:
-        words = [word for name, value in request.settings for word in (f"--{name}", value)]
-        verb = self.verb.words if self.verb is not None else ()
-        return shlex.join(["mpstui", *verb, request.value, *words, "--pipe-dir", path_text(request.pipe_dir)])
 
     async def run(self, work: Work) -> Result:
         request, control = work.request, work.control

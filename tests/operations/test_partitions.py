@@ -188,7 +188,7 @@ def test_a_partition_in_use_is_not_removed_by_whosever_word_it_is(daemon: Daemon
 def test_what_is_told_to_type_and_what_takes_it_back_name_the_same_device_and_size() -> None:
     back = RemovePartition().undo(Request("remove_partition", PIPE, f"{GPU}/seven"), having(SEVEN))
     assert back == Request("add_partition", PIPE, "7", device=GPU)
-    assert AddPartition().command_line(back) == f"mpstui partition add --chunks 7 --device {GPU} --pipe-dir {PIPE}"
+    assert AddPartition().command_line(back) == f"mpstui partition add --device {GPU} --chunks 7 --pipe-dir {PIPE}"
     assert RemovePartition().undo(Request("remove_partition", PIPE, f"{GPU}/seven"), Daemon(PIPE)) is None
 
 

@@ -225,7 +225,7 @@ def test_every_operation_says_what_it_is_and_how_it_is_called() -> None:
         (Request("set_active_thread_percentage", PIPE, "25"), "set_default_active_thread_percentage 25",
          "mpstui set active-thread-percentage 25 --default --pipe-dir /tmp/mps_0"),
         (Request("set_pinned_mem_limit", PIPE, "2G", 634, "0"), "set_device_pinned_mem_limit 634 0 2G",
-         "mpstui set pinned-mem-limit 2G --device 0 --server 634 --pipe-dir /tmp/mps_0"),
+         "mpstui set pinned-mem-limit 2G --server 634 --device 0 --pipe-dir /tmp/mps_0"),
         (Request("set_client_priority", PIPE, "1"), "set_default_client_priority 1",
          "mpstui set client-priority 1 --pipe-dir /tmp/mps_0"),
         (Request("start_server", PIPE, "root"), "start_server -uid 0",
