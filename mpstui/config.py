@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from mpstui.core.late import dataclass, pattern
+from mpstui.core.requests import LONGEST_REFRESH, SHORTEST_REFRESH
 from mpstui.core.text import error_text, path_text, printable
 from mpstui.core.trust import ANYBODY
 from mpstui.system.own import roots
@@ -369,7 +370,7 @@ def _load(path: Path, below: Config, *, system: bool) -> tuple[Config, list[str]
         return closed, [f"{where}: {error}; read-only until it is corrected"]
     config, messages = below, list[str]()
     checks: dict[str, Callable[[Any], tuple[Any, str | None]]] = {
-        "refresh": lambda value: _seconds(value, 0.1, 3600, config.refresh),
+        "refresh": lambda value: _seconds(value, SHORTEST_REFRESH, LONGEST_REFRESH, config.refresh),
         "reconcile": lambda value: _reconcile(value, config.reconcile),
         "theme": lambda value: (value, None) if _matches(_NAME, value) else (below.theme, "is not the name of a theme"),
         "read_only": lambda value: (

@@ -1,12 +1,16 @@
-"""Words of a command line: those that are numbers, for argparse, and one that two commands share."""
+"""Words of a command line: those that are numbers, for argparse, and what two commands share."""
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, ArgumentTypeError
+from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError
 from collections.abc import Callable
 from typing import Final
 
+from mpstui.core.requests import CROWD, LONGEST_REFRESH, REFRESH, SHORTEST_REFRESH, SLOWEST_REFRESH
 from mpstui.core.text import printable
+
+EXPORTER_REFRESH: Final = 5.0
+"""Seconds between two readings for the exporter, where --refresh does not say otherwise."""
 
 FLEET_VARIABLE: Final = "MPSTUI_FLEET"
 """1 in the environment of a screen that ``fleet`` opens, so that Esc leads back there."""
@@ -27,16 +31,6 @@ def between(least: float, most: float, unit: str = "seconds") -> Callable[[str],
     return number
 
 
-def add_refresh(parser: ArgumentParser) -> None:
-    """``--refresh``; what holds without it is the watcher's, and a test compares the two."""
-    parser.add_argument(
-        "--refresh",
-        type=between(0.1, 3600),
-        metavar="S",
-        help="seconds between readings (default 1; of more than 256 processes 1 for each 256, 5 at most)",
-    )
-
-
 def whole(least: int, most: int) -> Callable[[str], int]:
     """A whole number of ``least`` to ``most``."""
 
@@ -46,3 +40,16 @@ def whole(least: int, most: int) -> Callable[[str], int]:
         return int(text)
 
     return number
+
+
+def add_refresh(parser: ArgumentParser, *, of_command: bool = False) -> None:
+    """``--refresh``, of the whole line, or again of one command: where it is not given there, the line's holds."""
+    crowded = f"of more than {CROWD} processes {REFRESH:g} for each {CROWD}, {SLOWEST_REFRESH:g} at most"
+    exporter = "" if of_command else f"; exporter: {EXPORTER_REFRESH:g}"
+    parser.add_argument(
+        "--refresh",
+        type=between(SHORTEST_REFRESH, LONGEST_REFRESH),
+        default=SUPPRESS if of_command else None,
+        metavar="S",
+        help=f"seconds between readings (default {REFRESH:g}; {crowded}{exporter})",
+    )

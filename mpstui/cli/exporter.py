@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from mpstui import api
-from mpstui.cli.arguments import between, whole
+from mpstui.cli.arguments import EXPORTER_REFRESH, between, whole
 from mpstui.cli.output import complain, unheard
 from mpstui.config import put_file
 from mpstui.core.model import Snapshot
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from mpstui.export.metrics import Metrics
 
 LISTEN: Final = "127.0.0.1:9936"
-_REFRESH: Final = 5.0
-"""Seconds between two readings of NVML and /proc, where --refresh does not say otherwise."""
 _BEAT: Final = 1.0
 """Seconds between two looks at when the node was last read."""
 _SIZES: Final = 15.0
@@ -136,7 +134,7 @@ async def _watch(options: argparse.Namespace, pipe_dirs: Sequence[Path], metrics
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             loop.add_signal_handler(number, ended.set)
-    refresh = options.refresh or _REFRESH
+    refresh = options.refresh or EXPORTER_REFRESH
     logs = getattr(options, "log_dir", None) or ()
     async with api.open(pipe_dirs, log_dirs=logs, refresh=refresh, read_only=True) as node:
         seen: list[Snapshot] = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import time
 from pathlib import Path
@@ -143,7 +142,7 @@ def add_record(commands: Any, node: argparse.ArgumentParser) -> None:
     record.add_argument(
         "--max-age", type=_span, default=7 * 86400.0, metavar="T", help="older parts are deleted (default 7d)"
     )
-    add_refresh(record)
+    add_refresh(record, of_command=True)
     record.add_argument(
         "--mask",
         action="store_true",
@@ -191,17 +190,7 @@ def _bytes(text: str) -> int:
 
 
 def _speed(text: str) -> float:
-    return 0.0 if text.strip() == "0" else _within(text, 0.1, 1000.0, "times as fast")
-
-
-def _within(text: str, least: float, most: float, what: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not least <= value <= most:
-        raise argparse.ArgumentTypeError(f"{text!r} is not {least:g} to {most:g} {what}")
-    return value
+    return 0.0 if text.strip() == "0" else between(0.1, 1000, "times as fast")(text)
 
 
 def add_doctor(commands: Any, node: argparse.ArgumentParser) -> None:

@@ -45,7 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--token-file", metavar="FILE",
         help="a file that only you can read, with 20 to 200 letters, digits, - and _; otherwise a new token each time",
     )  # fmt: skip
-    parser.add_argument("--theme", metavar="NAME", help="a theme of the package or of the config folder")
+    parser.add_argument(
+        "--theme", default=argparse.SUPPRESS, metavar="NAME", help="a theme of the package or of the config folder"
+    )  # where it is not given here, the one that stands before the command holds
 
 
 def _count(text: str) -> int:

@@ -12,6 +12,14 @@ from mpstui.core.model import ProcessKey
 LATER: Final = "later"
 """As ``Request.subject``: what the request stands on is made by the ones before it, and what there is by then is looked
 at when it is carried out."""
+REFRESH: Final = 1.0
+CROWD: Final = 256
+SLOWEST_REFRESH: Final = 5.0
+"""Seconds between two readings of NVML and /proc of a node that is watched, where nobody says: the first for each so
+many processes, the last at most. Who comes, goes or faults is told by the logs and by the kernel, at once and whatever
+the pace: what is read are figures."""
+SHORTEST_REFRESH: Final = 0.1
+LONGEST_REFRESH: Final = 3600.0
 Progress = Callable[[str], None]
 """Told of each step of a piece of work as it is taken, one line each."""
 

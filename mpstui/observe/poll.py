@@ -12,6 +12,7 @@ from mpstui.control.protocol import ControlProtocol
 from mpstui.control.wire import DeviceClients, DeviceQuery, LimitReading, Membership, PsRow, Question
 from mpstui.core.late import dataclass
 from mpstui.core.model import EventKind
+from mpstui.core.requests import REFRESH
 
 # NVML's list of MPS clients beside what the logs told: a difference that lasts is asked about, once; pure.
 
@@ -88,7 +89,7 @@ POLLING: Final = 5.0
 class Schedule:
     """Times are seconds of one monotonic clock."""
 
-    refresh: float = 1.0
+    refresh: float = REFRESH
     reconcile: float = 60.0
     """Seconds from the last change to one full reading; 0: never."""
     polling: bool = False

@@ -11,12 +11,13 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from mpstui.control.channel import ControlChannel
 from mpstui.control.commandline import patience
 from mpstui.control.mps import MpsControl
 from mpstui.core.model import Snapshot
+from mpstui.core.requests import CROWD, REFRESH, SLOWEST_REFRESH
 from mpstui.core.text import error_text, path_text
 from mpstui.core.xid import Xid
 from mpstui.observe.daemon import Clock, DaemonWatcher
@@ -60,11 +61,6 @@ OTHERS_PATIENCE = 1.0
 5 ms (fact 1)."""
 TOGETHER = 0.05
 """Seconds that NVML and /proc wait for each other: one snapshot tells of both, and the screen is painted once."""
-REFRESH: Final = 1.0
-CROWD: Final = 256
-SLOWEST: Final = 5.0
-"""Seconds between two readings where nobody has said: the first for each so many processes, the last at most. Who
-comes, goes or faults is told by the logs and by the kernel, at once and whatever the pace: what is read are figures."""
 DAEMON_CHANGED = frozenset(("daemon_started", "daemon_exited"))
 
 
@@ -72,7 +68,7 @@ class NodeWatcher:
     """Drives the observation of a node. All methods belong to one event loop; callbacks are called in it.
 
     ``pipe_dirs``: empty to discover them again and again. ``refresh``: seconds between two readings of NVML and /proc;
-    None: ``REFRESH`` for each ``CROWD`` of processes, ``SLOWEST`` at most.
+    None: ``REFRESH`` for each ``CROWD`` of processes, ``SLOWEST_REFRESH`` at most.
     ``reconcile``: seconds from the last change to one complete reading of a daemon; 0 for never. ``patience``: seconds
     after which a reading of NVML is called hung; it is left to itself, and taken up if it returns. In a node where
     nothing changes, no command is sent at all.
@@ -521,7 +517,7 @@ class NodeWatcher:
     async def _read(self) -> None:
         """NVML and /proc; neither is kept waiting for long by the other."""
         if self._asked_refresh is None:
-            self._refresh = min(SLOWEST, REFRESH * max(1.0, len(self._node.pids()) / CROWD))
+            self._refresh = min(SLOWEST_REFRESH, REFRESH * max(1.0, len(self._node.pids()) / CROWD))
         both = self._job("sample", self._read_sample), self._job("facts", self._read_facts)
         await asyncio.wait(both, timeout=TOGETHER)
         self._touch()

@@ -10,8 +10,11 @@ from typing import Any
 import pytest
 
 from mpstui.cli import main, parser, planning
+from mpstui.cli.arguments import EXPORTER_REFRESH
 from mpstui.cli.dispatch import COMMANDS, Alone, OnNode, function_of
-from mpstui.cli.parser import LateParser, build_parser
+from mpstui.cli.parser import LateParser, build_parser, parse
+from mpstui.config import Config
+from mpstui.core.requests import CROWD, LONGEST_REFRESH, REFRESH, SHORTEST_REFRESH, SLOWEST_REFRESH
 from mpstui.operations.registry import VERBS
 
 
@@ -42,19 +45,23 @@ def test_a_word_that_nobody_carries_out_is_not_another(group: str, monkeypatch: 
         main([group, "invented", "--pipe-dir", "/nonexistent/mps"])
 
 
-def leaves(one: argparse.ArgumentParser, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """The commands that there are, by what one types: those behind which no other word has to stand."""
+def parsers(one: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """It, and those of all words that may stand behind it, with their own arguments."""
     if isinstance(one, LateParser):
         one.complete()
-    groups = [action for action in one._actions if isinstance(action, argparse._SubParsersAction)]
-    if not any(group.required for group in groups):
-        assert one.get_default("words") == words
-        yield words
-    for name, inner in (each for group in groups for each in group.choices.items()):
-        yield from leaves(inner, (*words, name))
+    yield one
+    for group in (action for action in one._actions if isinstance(action, argparse._SubParsersAction)):
+        for name, inner in group.choices.items():
+            assert inner.get_default("words") == (*one.get_default("words"), name)
+            yield from parsers(inner)
 
 
-THERE = list(leaves(build_parser()))
+def groups(one: argparse.ArgumentParser) -> bool:
+    return any(isinstance(action, argparse._SubParsersAction) and action.required for action in one._actions)
+
+
+THERE = [each.get_default("words") for each in parsers(build_parser()) if not groups(each)]
+"""The commands that there are: those behind which no other word has to stand."""
 
 
 @pytest.mark.parametrize("words", THERE, ids=" ".join)
@@ -79,3 +86,40 @@ def test_a_row_names_a_function_of_the_options_and_where_it_is_for_a_node_of_its
     assert (needed.pop("options"), found.return_annotation) == ("argparse.Namespace", "int")
     assert list(needed) == ["pipe_dirs"] * isinstance(row, OnNode)
     assert set(needed.values()) <= {"tuple[Path, ...]", "Sequence[Path]"}
+
+
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [("--refresh 5 record /x", 5), ("record /x --refresh 5", 5), ("--refresh 7 record /x --refresh 5", 5),
+     ("--theme day web", "day"), ("web --theme day", "day"), ("--theme x web --theme day", "day")],
+)  # fmt: skip
+def test_an_option_of_the_whole_line_holds_before_a_command_that_has_it_too(line: str, value: object) -> None:
+    options = parse(line.split())
+    assert value in {options.refresh, options.theme}
+
+
+def test_no_command_forgets_an_option_that_stands_before_it() -> None:
+    """A default of its own would be put in the place of what was typed."""
+    whole = build_parser()
+    before = {action.dest for action in whole._actions} - {"help", "command"}
+    again = [
+        f"{each.prog} {action.dest}"
+        for each in parsers(whole)
+        for action in each._actions
+        if each is not whole and action.dest in before and action.default is not argparse.SUPPRESS
+    ]
+    assert again == []
+
+
+def test_the_figures_of_refresh_are_those_that_hold() -> None:
+    every = [(each.prog, action) for each in parsers(build_parser()) for action in each._actions]
+    told = {name: action.help for name, action in every if action.dest == "refresh"}
+    crowded = f"of more than {CROWD} processes {REFRESH:g} for each {CROWD}, {SLOWEST_REFRESH:g} at most"
+    assert told == {
+        "mpstui": f"seconds between readings (default {REFRESH:g}; {crowded}; exporter: {EXPORTER_REFRESH:g})",
+        "mpstui record": f"seconds between readings (default {REFRESH:g}; {crowded})",
+    }
+    assert Config().refresh is None
+    for wrong in (SHORTEST_REFRESH / 2, LONGEST_REFRESH * 2):
+        with pytest.raises(SystemExit):
+            parse(["--refresh", str(wrong)])

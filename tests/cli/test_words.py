@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from mpstui.cli.parser import build_parser, parse
-from mpstui.observe.watcher import CROWD, REFRESH, SLOWEST
 from mpstui.sim.node import SimNode
 
 from .conftest import Mpstui
@@ -34,15 +33,6 @@ def test_wrong_arguments_are_named(node: SimNode, mpstui: Mpstui, arguments: tup
     told = mpstui(*arguments, *at)
     assert told.status == 2
     assert said in told.err
-
-
-@pytest.mark.parametrize("command", [(), ("record",)])
-def test_help_says_how_often_is_read_where_nobody_says(mpstui: Mpstui, command: tuple[str, ...]) -> None:
-    said = " ".join(mpstui(*command, "-h").out.split())
-    assert (
-        f"(default {REFRESH:g}; of more than {CROWD} processes {REFRESH:g} for each {CROWD}, {SLOWEST:g} at most)"
-        in said
-    )
 
 
 @pytest.mark.parametrize("limit", ["active-thread-percentage", "pinned-mem-limit", "client-priority"])

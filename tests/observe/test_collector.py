@@ -14,6 +14,7 @@ import pytest
 from mpstui.control.answer import Answer, Outcome
 from mpstui.control.wire import PsRow, QueriedDevice
 from mpstui.core.model import ProcessKey
+from mpstui.core.requests import CROWD, REFRESH, SLOWEST_REFRESH
 from mpstui.core.text import owner
 from mpstui.core.v3 import V3Node
 from mpstui.observe import watcher as watcher_module
@@ -696,26 +697,26 @@ async def test_of_a_crowd_the_figures_are_read_more_rarely_and_who_comes_is_ther
         return (node.nvml.wholes + node.nvml.steadies - before) / seconds
 
     await node.settled()
-    assert await readings(30) == pytest.approx(1 / watcher_module.REFRESH, rel=0.2)
-    crowd = range(1000, 1000 + 3 * watcher_module.CROWD)
+    assert await readings(30) == pytest.approx(1 / REFRESH, rel=0.2)
+    crowd = range(1000, 1000 + 3 * CROWD)
     for pid in crowd:
         node.connect(pid)
     await node.until(lambda: len(list(node.daemon.clients())) == len(crowd) + 1)
     await node.pass_time(10)
-    assert await readings(60) == pytest.approx(1 / (3 * watcher_module.REFRESH), rel=0.2)
+    assert await readings(60) == pytest.approx(1 / (3 * REFRESH), rel=0.2)
     came = node.clock.now
     node.connect(700)
     await node.until(lambda: 700 in {client.pid for client in node.daemon.clients()})
-    assert node.clock.now - came < watcher_module.REFRESH
-    for pid in range(5000, 5000 + 5 * watcher_module.CROWD):
+    assert node.clock.now - came < REFRESH
+    for pid in range(5000, 5000 + 5 * CROWD):
         node.connect(pid)
     await node.pass_time(10)
-    assert await readings(60) == pytest.approx(1 / watcher_module.SLOWEST, rel=0.2)
+    assert await readings(60) == pytest.approx(1 / SLOWEST_REFRESH, rel=0.2)
 
 
 async def test_whoever_says_how_often_is_obeyed_however_many_there_are(tmp_path):
     node = Node(tmp_path, refresh=0.5)
-    for pid in range(1000, 1000 + 2 * watcher_module.CROWD):
+    for pid in range(1000, 1000 + 2 * CROWD):
         node.connect(pid)
     await node.collector.start()
     await node.settled()

@@ -62,7 +62,7 @@ complete -c mpstui -n _shtab_mpstui_using -l log-dir -xka "(__fish_complete_dire
 complete -c mpstui -n _shtab_mpstui_using -l demo -d 'work on a simulated node, started for this and ended with it; --demo=NAME for one on which something is wrong: fault, blocked, held, pending, full, stale, nostart; or of a daemon in another mode: static, v3'
 complete -c mpstui -n _shtab_mpstui_using -l version -d 'show program'"'"'s version number and exit'
 complete -c mpstui -n _shtab_mpstui_using -l read-only -d 'show everything, change nothing'
-complete -c mpstui -n _shtab_mpstui_using -l refresh -x -d 'seconds between readings (default 1; of more than 256 processes 1 for each 256, 5 at most)'
+complete -c mpstui -n _shtab_mpstui_using -l refresh -x -d 'seconds between readings (default 1; of more than 256 processes 1 for each 256, 5 at most; exporter: 5)'
 complete -c mpstui -n _shtab_mpstui_using -l fresh -d 'begin with the default view, and leave yours as it was kept'
 complete -c mpstui -n _shtab_mpstui_using -l no-mouse -d 'leave the mouse to the terminal, to select text'
 complete -c mpstui -n _shtab_mpstui_using -l theme -xka "mpstui-contrast mpstui-dark mpstui-light terminal" -d 'a theme of the package or of the config folder'
