@@ -43,6 +43,11 @@ class DaemonSpec:
     """3: with named servers and namespaces (``-p 3``)."""
 
     @property
+    def named_servers(self) -> bool:
+        """As ``Daemon.named_servers``: whether it is to run with MPS protocol 3."""
+        return self.protocol == 3
+
+    @property
     def options(self) -> tuple[str, ...]:
         """Of the daemon's command line, beside ``-d``: as its driver spells them. Raises PlanError for what the driver
         does not have."""
@@ -56,7 +61,7 @@ class DaemonSpec:
         return (
             *((multi_user,) if self.multi_user else ()),
             *(("-S",) if self.static else ()),
-            *(("-p", "3") if self.protocol == 3 else ()),
+            *(("-p", "3") if self.named_servers else ()),
         )
 
     def lacking(self, there: Driver | Binary) -> str | None:
@@ -67,7 +72,7 @@ class DaemonSpec:
             return f"{who} has no multi-user mode: start one daemon for each user"
         if self.static and not there.static_partitions:
             return f"{who} has no static partitions: they need CUDA 13.1, driver 590 or later"
-        if self.protocol == 3 and not there.protocol_3:
+        if self.named_servers and not there.protocol_3:
             return f"{who} has no MPS protocol 3: it needs CUDA 13.4, driver 615 or later"
         return None
 

@@ -131,7 +131,7 @@ async def _ready(
     spec: DaemonSpec, binary: tuple[str, ...], ends: float, details: tuple[str, ...], before: int
 ) -> Started:
     control = MpsControl(ControlChannel(spec.pipe_dir, binary, deadline=max(1.0, ends - time.monotonic())))
-    control.speak(protocol_of("v3" if spec.protocol == 3 else None, spec.static))
+    control.speak(protocol_of("v3" if spec.named_servers else None, spec.static))
     why, status = "it is not there", ExitStatus.NO_ANSWER
     pid: int | None = None
     while time.monotonic() < ends:
@@ -139,7 +139,7 @@ async def _ready(
         if place.state == "running":
             pid = place.daemon.pid if place.daemon is not None else None
             answer: Answer[Any] = (
-                await control.server_names() if spec.protocol == 3 else await control.get_server_list()
+                await control.server_names() if spec.named_servers else await control.get_server_list()
             )
             if answer.ok:
                 text = f"the daemon runs in {path_text(spec.pipe_dir)}" + ("" if pid is None else f", PID {pid}")
@@ -168,7 +168,7 @@ def _program(name: str) -> str:
 async def _options(spec: DaemonSpec, binary: tuple[str, ...]) -> tuple[str, ...]:
     """Of the command line beside ``-d``, as this binary spells them. Raises DaemonError for what it does not have: an
     old one would take a second word for a control session (fact 46)."""
-    if not (spec.multi_user or spec.static or spec.protocol == 3):
+    if not (spec.multi_user or spec.static or spec.named_servers):
         return ()
     knows = await look(binary, patience(_ASK_SECONDS))
     if knows.missing or knows.options == "unknown":

@@ -61,7 +61,7 @@ def unit_text(kind: UnitKind, specs: Sequence[DaemonSpec], opt_in: str | None = 
             "a job script cannot create partitions, but the profile has partitions: remove them from the profile, or "
             "run a separate daemon for them (mpstui daemon unit systemd)"
         )
-    if kind != "systemd" and any(spec.protocol == 3 for spec in specs):
+    if kind != "systemd" and any(spec.named_servers for spec in specs):
         raise PlanError(
             "a job script works with protocol 2 only: for 3, run a separate daemon (mpstui daemon unit systemd)"
         )
@@ -123,7 +123,7 @@ def _systemd(spec: DaemonSpec) -> str:
         "[Service]",
         "Type=forking",
         # Of protocol 3 the daemon is ended by its signal, and its servers before.
-        *(("KillMode=mixed",) if spec.protocol == 3 else ()),
+        *(("KillMode=mixed",) if spec.named_servers else ()),
         _setting(f"CUDA_MPS_PIPE_DIRECTORY={path_text(spec.pipe_dir)}"),
         _setting(f"CUDA_MPS_LOG_DIRECTORY={path_text(spec.log_dir)}"),
     ]
@@ -147,7 +147,7 @@ def _systemd(spec: DaemonSpec) -> str:
     ]
     lines += [_partition(spec, number) for number in range(1, len(spec.partitions) + 1)]
     quit_ = f"echo quit -t {QUIT_AFTER} | {_LIMITED} {QUIT_AFTER + 20} {control}"
-    lines.append(f"ExecStop=/bin/sh -c '{_END_OF_V3 if spec.protocol == 3 else quit_}'")
+    lines.append(f"ExecStop=/bin/sh -c '{_END_OF_V3 if spec.named_servers else quit_}'")
     lines += [f"ExecStopPost=-{_LIMITED} 60 /usr/bin/nvidia-smi -i {uuid} -c DEFAULT" for uuid in spec.devices]
     lines += [
         f"TimeoutStopSec={QUIT_AFTER + 30 + 65 * len(spec.devices)}",

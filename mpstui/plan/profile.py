@@ -98,6 +98,11 @@ class DaemonProfile:
     """Of protocol 3: those that are to be on."""
 
     @property
+    def named_servers(self) -> bool:
+        """As ``Daemon.named_servers``: whether it is to run with MPS protocol 3."""
+        return self.protocol == 3
+
+    @property
     def for_servers(self) -> Limits:
         """What running servers are to have: their own limits first, then the default's."""
         own, default = self.server_limits or Limits(), self.limits
@@ -482,7 +487,7 @@ def dump(profile: Profile) -> str:
             lines.append("multi_user = true")
         if daemon.static:
             lines.append("static = true")
-        if daemon.protocol == 3:
+        if daemon.named_servers:
             lines.append(f"protocol = {daemon.protocol}")
         if daemon.features:
             lines.append(f"feature = [{', '.join(map(_string, daemon.features))}]")

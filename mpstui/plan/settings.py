@@ -176,7 +176,7 @@ def drift(daemon: Daemon, wanted: DaemonProfile) -> tuple[Difference, ...]:
 
     Raises PlanError for a device that the daemon does not have, and for one that is named twice with different limits.
     """
-    if wanted.protocol == 3:
+    if wanted.named_servers:
         return tuple(_of_v3(daemon, wanted))
     own = wanted.server_limits
     wanted = replace(
