@@ -34,6 +34,7 @@ from typing import Any, Final, NamedTuple, TypeVar, cast
 from mpstui.core.cells import SEVERITY
 from mpstui.core.late import dataclass
 from mpstui.core.problems import words_of
+from mpstui.core.requests import ExitStatus, Unable
 from mpstui.core.text import UNKNOWN, error_text, format_size, path_text, plural, printable
 from mpstui.fields import INTEGER, OBJECTS, SCHEMA, SIZE, TEXT, TEXTS, TIME, Column, Field, Text, Thing, Type, View
 from mpstui.system.own import find_program, own_path
@@ -113,8 +114,15 @@ _LARGEST: Final = 10**18
 """What a node or a Prometheus counts beyond that is none."""
 
 
-class FleetError(Exception):
-    """Why nothing is known of any node; one line."""
+class FleetError(Unable):
+    """Why nothing is known of any node, or can be asked; one line."""
+
+
+class PrometheusError(FleetError):
+    """What it did instead of answering."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why, ExitStatus.NO_ANSWER)
 
 
 def judged(node: FleetNode, now: float, *, fault: bool = False, failures: bool = False) -> FleetNode:
@@ -211,20 +219,20 @@ class Prometheus:
         except urllib.error.HTTPError as error:
             if 300 <= error.code < 400 and (where := str(error.headers.get("Location") or "")):
                 there = printable(where.partition("/api/v1/")[0], 200)
-                raise FleetError(
+                raise PrometheusError(
                     f"Prometheus at {printable(self._url, 100)} redirects to another address: give {there}"
                 ) from None
-            raise FleetError(f"Prometheus answers {error.code} {printable(str(error.reason), 80)}") from None
+            raise PrometheusError(f"Prometheus answers {error.code} {printable(str(error.reason), 80)}") from None
         except (OSError, http.client.HTTPException) as error:
             reason: Any = getattr(error, "reason", error)
             text = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
-            raise FleetError(
+            raise PrometheusError(
                 f"Prometheus at {printable(self._url, 100)} does not answer: {printable(text, 120)}"
             ) from None
         except (ValueError, KeyError, TypeError, RecursionError):
-            raise FleetError("the answer is not one of Prometheus") from None
+            raise PrometheusError("the answer is not one of Prometheus") from None
         if not isinstance(result, list):
-            raise FleetError("the answer is not one of Prometheus")
+            raise PrometheusError("the answer is not one of Prometheus")
         return result
 
     def look(self, now: float) -> Fleet:
@@ -448,7 +456,7 @@ def _read(answer: Any, until: float) -> bytes:
         parts.append(part)
         size += len(part)
         if size > MOST:
-            raise FleetError("the answer of Prometheus is too large")
+            raise PrometheusError("the answer of Prometheus is too large")
         if time.monotonic() > until:
             raise TimeoutError("it is too slow")
     return b"".join(parts)

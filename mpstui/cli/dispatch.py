@@ -67,19 +67,18 @@ def _replay(options: argparse.Namespace) -> int:
 
 
 def _tour(options: argparse.Namespace) -> int:
-    """The screen with a guide; without a name, which tours there are. A file is checked before a node is started."""
+    """The screen with a guide; without a name, which tours there are. A file is checked before a node is started.
+
+    Raises TourError."""
     from mpstui.ui.tours import TourError, read, shipped
 
-    try:
-        if options.name is None:
-            for name in shipped():
-                print(f"{name:14}{read(name).title}")
-            return 0
-        tour = read(options.name, _binding_ids)
-        if tour.demo is not None and tour.demo not in NODES:
-            raise TourError(f"there is no simulated node {tour.demo}; there are: {', '.join(NODES)}")
-    except TourError as error:
-        return complain(str(error), 2)
+    if options.name is None:
+        for name in shipped():
+            print(f"{name:14}{read(name).title}")
+        return 0
+    tour = read(options.name, _binding_ids)
+    if tour.demo is not None and tour.demo not in NODES:
+        raise TourError(f"there is no simulated node {tour.demo}; there are: {', '.join(NODES)}")
     if getattr(options, "demo", None) == "demo" and tour.demo is not None:
         options.demo = tour.demo
     with _node(options) as pipe_dirs:

@@ -71,17 +71,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def fleet(options: argparse.Namespace) -> int:
-    """Shows it; the exit status."""
-    try:
-        opening(options.open, "host")
-        prometheus = (
-            None
-            if options.prometheus is None
-            else Prometheus(options.prometheus, options.job, deadline=options.deadline)
-        )
-        look = _look(options, prometheus)
-    except FleetError as error:
-        return complain(str(error), ExitStatus.USAGE)
+    """Shows it; the exit status. Raises FleetError."""
+    opening(options.open, "host")
+    prometheus = (
+        None if options.prometheus is None else Prometheus(options.prometheus, options.job, deadline=options.deadline)
+    )
+    look = _look(options, prometheus)
     if not options.json and not options.once and sys.stdin.isatty() and sys.stdout.isatty():
         from mpstui.cli.screen import settled, theme_wish
         from mpstui.config import load_config, load_themes
@@ -98,10 +93,7 @@ def fleet(options: argparse.Namespace) -> int:
         opened = partial(opening, options.open)
         app = FleetApp(look, every, opened, history, options.filter, follow, themes, theme, settled(config)[0])
         return app.run() or ExitStatus.DONE
-    try:
-        found = asyncio.run(look(lambda node: None))
-    except FleetError as error:
-        return complain(str(error), ExitStatus.NO_ANSWER)
+    found = asyncio.run(look(lambda node: None))
     from mpstui.ui.fleet_filter import NodeFilter
 
     shown = NodeFilter(options.filter)

@@ -17,6 +17,7 @@ from typing import Any, Final, get_args
 
 from mpstui.core.late import dataclass
 from mpstui.core.model import Snapshot
+from mpstui.core.requests import Unable
 from mpstui.core.text import error_text, path_text, printable, unprintable
 from mpstui.fields import CLIENT, DAEMON, DEVICE, EVENT, SERVER, Thing, View
 from mpstui.load.types import WorkerState
@@ -75,7 +76,7 @@ _THINGS: Final[Mapping[str, Thing[Any]]] = {
 }  # fmt: skip
 
 
-class TourError(Exception):
+class TourError(Unable):
     """What is wrong with a tour, where, and what may stand there."""
 
 
