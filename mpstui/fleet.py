@@ -741,7 +741,7 @@ def _talk(words: Sequence[str], deadline: float) -> tuple[bytes, bytes]:
     pipe, null = subprocess.PIPE, subprocess.DEVNULL
     child = subprocess.Popen(
         words, executable=find_program(words[0]), env=_environment(), stdin=null, stdout=pipe, stderr=pipe,
-        start_new_session=True,
+        start_new_session=True, preexec_fn=ended_with_us(),
     )  # fmt: skip
     told = {child.stdout: bytearray(), child.stderr: bytearray()}
     try:

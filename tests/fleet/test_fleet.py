@@ -10,6 +10,7 @@ import json
 import math
 import os
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -218,6 +219,23 @@ def test_one_that_hangs_is_left_after_its_deadline_and_ended(tmp_path: Path) -> 
     assert [node.detail for node in found.values()] == ["it has not answered for 1 s"] * 2
     left = subprocess.run(["pgrep", "-f", f"{tmp_path}/ssh.py"], capture_output=True, text=True, timeout=60)
     assert left.stdout == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_an_ssh_that_hangs_ends_with_the_program(number: signal.Signals) -> None:
+    """It is in a session of its own, which Ctrl-C does not reach, and stayed for good."""
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        door.settimeout(PATIENCE)
+        hangs = f"import socket; socket.create_connection(('127.0.0.1', {door.getsockname()[1]})).recv(1)"
+        words = ["--hosts", "n1", "--once", "--deadline", "3600", "--ssh", shlex.join((sys.executable, "-c", hangs))]
+        with subprocess.Popen([sys.executable, "-m", "mpstui", "fleet", *words], stderr=subprocess.DEVNULL) as child:
+            child_of_it, _ = door.accept()
+            with child_of_it:
+                child_of_it.settimeout(PATIENCE)
+                child.send_signal(number)
+                child.wait(PATIENCE)
+                assert child_of_it.recv(1) == b"", "its end closes the connection"
 
 
 def test_what_stays_behind_with_standard_error_is_not_waited_for(tmp_path: Path) -> None:
