@@ -36,7 +36,22 @@ from mpstui.core.late import dataclass
 from mpstui.core.problems import words_of
 from mpstui.core.requests import ExitStatus, Unable
 from mpstui.core.text import UNKNOWN, error_text, format_size, path_text, plural, printable
-from mpstui.fields import INTEGER, OBJECTS, SCHEMA, SIZE, TEXT, TEXTS, TIME, Column, Field, Text, Thing, Type, View
+from mpstui.fields import (
+    FLAG,
+    INTEGER,
+    OBJECTS,
+    SCHEMA,
+    SIZE,
+    TEXT,
+    TEXTS,
+    TIME,
+    Column,
+    Field,
+    Text,
+    Thing,
+    Type,
+    View,
+)
 from mpstui.system.own import find_program, own_path
 from mpstui.system.parent import ended_with_us
 
@@ -112,6 +127,8 @@ class Fleet(NamedTuple):
 
 _LARGEST: Final = 10**18
 """What a node or a Prometheus counts beyond that is none."""
+_WORDS: Final = frozenset({"OK", "HELD", "BLOCKED", "STALE", "ABSENT"})
+"""States of daemons; any other one is a later mpstui's, or not known there."""
 
 
 class FleetError(Unable):
@@ -145,8 +162,8 @@ def judged(node: FleetNode, now: float, *, fault: bool = False, failures: bool =
         state = "ERROR"
     elif "warning" in severities:
         state = "WARNING"
-    elif UNKNOWN in words:
-        state = "NOT KNOWN"  # a daemon runs, and nobody has had an answer from it
+    elif words - _WORDS:
+        state = "NOT KNOWN"  # a daemon runs, and nobody has had an answer from it that is understood here
     else:
         state = "ok" if "OK" in words else "ABSENT"
     first = min(node.problems, key=lambda problem: _urgency(problem.severity), default=None)
@@ -268,6 +285,8 @@ class Prometheus:
             node["failures"] = True
         for node, _, value in rows(f"max {_BY} (mps_last_reading_timestamp_seconds)"):
             node["read_at"] = min(value, now)
+        for node, _, _ in rows('mps_node_info{source="simulated"}'):
+            node["simulated"] = True
         notes = self._silent(found, now)
         nodes = sorted((_made(name, told, now) for name, told in found.nodes.items()), key=lambda node: node.rank)
         return Fleet(now, nodes, notes)
@@ -489,9 +508,11 @@ def _made(name: str, told: Mapping[str, Any], now: float) -> FleetNode:
             for (severity, code), number in sorted(told["problems"].items(), key=lambda each: _urgency(each[0][0]))
         ),
         read_at=told.get("read_at"),
+        simulated="simulated" in told,
     )
     sums: dict[str, Any] = {key: told.get(key) for key in _SUMS}
-    sums["pending"] = told.get("pending", 0 if told["daemons"] else None)
+    runs = any(state not in {"stale", "absent"} for state in told["daemons"].values())
+    sums["pending"] = told.get("pending", 0 if runs else None)
     node = replace(node, **sums)
     if told.get("down"):
         since = told.get("since")
@@ -683,14 +704,30 @@ async def _status(host: str, ssh: Sequence[str], command: str, deadline: float) 
     except ValueError:
         return replace(away, detail="its answer is too large")
     try:
-        return from_status(host, _object_in(out), time.time())
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        lines = (line.strip() for line in reversed(err.decode("utf-8", "replace").splitlines()))
-        # ssh warns of what it did all the same, such as to add a key; that is no reason
-        last = next((line for line in lines if line and not line.lower().startswith("warning:")), "")
-        said = next((line for line in out.decode("utf-8", "replace").splitlines() if line.strip()), "")
-        prints = f"“{printable(said.strip(), 60)}” and no status" if said else "nothing"
-        return replace(away, detail=printable(last, 160) or f"it prints {prints}; is mpstui there, and on PATH?")
+        status = _object_in(out)
+    except (ValueError, RecursionError):
+        return replace(away, detail=_no_status(out, err))
+    try:
+        return from_status(host, status, time.time())
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return replace(away, detail=_another_status(status))
+
+
+def _no_status(out: bytes, err: bytes) -> str:
+    lines = (line.strip() for line in reversed(err.decode("utf-8", "replace").splitlines()))
+    # ssh warns of what it did all the same, such as to add a key; that is no reason
+    last = next((line for line in lines if line and not line.lower().startswith("warning:")), "")
+    said = next((line for line in out.decode("utf-8", "replace").splitlines() if line.strip()), "")
+    prints = f"“{printable(said.strip(), 60)}” and no status" if said else "nothing"
+    return printable(last, 160) or f"it prints {prints}; is mpstui there, and on PATH?"
+
+
+def _another_status(status: Mapping[str, Any]) -> str:
+    number = status.get("schema", SCHEMA)
+    if number == SCHEMA:
+        return "what it prints is no status that is read here: is its mpstui of another version?"
+    schema = printable(str(number), 20)
+    return f"its status has schema {schema}, and schema {SCHEMA} is read here: its mpstui is of another version"
 
 
 def _object_in(out: bytes) -> dict[str, Any]:
@@ -772,9 +809,15 @@ def _talk(words: Sequence[str], deadline: float) -> tuple[bytes, bytes]:
     return bytes(told[child.stdout]), bytes(told[child.stderr])
 
 
+_NO_NVML: Final = "nvml"
+"""The problem of a node whose NVML does not answer."""
+
+
 def from_status(name: str, told: Mapping[str, Any], now: float) -> FleetNode:
     """What ``status --json`` of a node says. Raises KeyError, TypeError, ValueError or AttributeError where it is
-    none."""
+    none, or one of another schema."""
+    if told.get("schema", SCHEMA) != SCHEMA:
+        raise ValueError
     every, devices = list(told["daemons"]), list(told["devices"])
     # Of other users' daemons those that answer are told where there is no other; what is wrong with them is no state of
     # the node, as in its own status. A mpstui of before tells it of none.
@@ -799,7 +842,7 @@ def from_status(name: str, told: Mapping[str, Any], now: float) -> FleetNode:
         memory_total=_sum(device["memory_total"] for device in devices),
         daemons={printable(str(d["pipe_dir"]), 255): printable(str(d["health"] or UNKNOWN), 20) for d in daemons},
         problems=problems,
-        read_at=now,
+        read_at=None if any(each.code == _NO_NVML for each in problems) else now,
         simulated=told.get("source") == "simulated",
     )
     failures = any((daemon["start_failures"] or {}).get("count", 0) >= 3 for daemon in own)
@@ -829,6 +872,11 @@ STATE_STYLES: Final[Mapping[str, str]] = {
     "NOT KNOWN": "dim", "ABSENT": "dim",
     "ok": "good",
 }  # fmt: skip
+
+
+def why_of(node: FleetNode) -> str:
+    """``SIMULATED · bob waits``; empty of a real node that is well."""
+    return " · ".join(filter(None, ("SIMULATED" if node.simulated else "", node.detail)))
 
 
 def contexts_of(node: FleetNode) -> str:
@@ -892,8 +940,13 @@ NODE: Final[Thing[FleetNode]] = Thing(
         ),
         Field("memory_total", "memory", SIZE, lambda n, v: n.memory_total, null=True),
         Field(
-            "detail", "why", TEXT, lambda n, v: n.detail, row=Text(80, "WHY"), column=Column(80, 24, 95, "WHY"),
+            "detail", "why", TEXT, lambda n, v: n.detail, row=Text(80, "WHY", lambda n, v: why_of(n)),
+            column=Column(80, 24, 95, "WHY", cell=lambda n, v, cells: ((why_of(n), "plain"),)),
             about="In words; empty where it is well.",
+        ),
+        Field(
+            "simulated", "simulated", FLAG, lambda n, v: n.simulated,
+            about="Whether it is a simulated node: no GPU, no real daemon.",
         ),
         Field(
             "daemons", "daemons", Type({"type": "object", "additionalProperties": {"type": "string"}}, json=dict),
@@ -975,7 +1028,7 @@ FLEET: Final[Thing[Fleet]] = Thing(
 def words_in(node: FleetNode) -> str:
     """What a filter looks through: its name, state, reason and problems."""
     problems = (f"{p.code} {p.text}" for p in node.problems)
-    return " ".join((node.name, node.state, node.detail, *node.daemons, *problems))
+    return " ".join((node.name, node.state, why_of(node), *node.daemons, *problems))
 
 
 def summary(nodes: Sequence[FleetNode]) -> str:

@@ -373,7 +373,8 @@ def about(node: FleetNode, problems: Sequence[FleetProblem], left_out: Line, plo
     counted = ", ".join(f"{many} {state}" for state, many in Counter(daemons.values()).most_common())
     several = f" · {len(daemons)} daemons: {counted}" if len(daemons) > 1 else ""
     told = "".join(text for text, _ in left_out)
-    said = [Para(f"{node.state}{several} · read {read}{told}", STATE_STYLES.get(node.state, "text"))]
+    made_up = "SIMULATED · " if node.simulated else ""
+    said = [Para(f"{made_up}{node.state}{several} · read {read}{told}", STATE_STYLES.get(node.state, "text"))]
     if node.detail and node.detail not in (each.text for each in problems):
         said.append(Para(node.detail))
     said += [Para(line) for line in plots]

@@ -238,6 +238,51 @@ def test_an_ssh_that_hangs_ends_with_the_program(number: signal.Signals) -> None
                 assert child_of_it.recv(1) == b"", "its end closes the connection"
 
 
+STATUS: dict[str, Any] = {
+    "schema": 1,
+    "source": "real",
+    "daemons": [{"pipe_dir": "/p", "health": "ok", "start_failures": None, "servers": []}],
+    "devices": [],
+    "problems": [],
+}
+
+
+def printing(tmp_path: Path, told: object) -> FleetNode:
+    """What is made of a host whose status is this."""
+    program = tmp_path / "ssh.py"
+    program.write_text(f"print({json.dumps(told)!r})")
+    found: list[FleetNode] = []
+    asyncio.run(over_ssh(["n1"], found.append, ssh=(sys.executable, str(program)), deadline=PATIENCE))
+    return found[0]
+
+
+def test_a_status_of_another_version_is_called_that(tmp_path: Path) -> None:
+    """It said “{” and no status, and asked whether mpstui is there."""
+    without = {name: value for name, value in STATUS.items() if name != "devices"}
+    older, newer = printing(tmp_path, without), printing(tmp_path, {**STATUS, "schema": 2})
+    assert (older.state, newer.state) == ("NO ANSWER", "NO ANSWER")
+    assert older.detail == "what it prints is no status that is read here: is its mpstui of another version?"
+    assert newer.detail == "its status has schema 2, and schema 1 is read here: its mpstui is of another version"
+    assert printing(tmp_path, {**STATUS, "schema": "\x1b[2J" * 99}).detail.isprintable()
+    assert printing(tmp_path, {**STATUS, "new": {}}).state == "ok"
+
+
+def test_a_state_that_is_not_known_here_is_not_that_there_is_no_daemon() -> None:
+    """A later mpstui may have one more; ABSENT says that none runs."""
+    told = {**STATUS, "daemons": [{**STATUS["daemons"][0], "health": "draining"}]}
+    assert from_status("n1", told, NOW).state == "NOT KNOWN"
+    assert judged(FleetNode("n1", daemons={"/p": "other"}), NOW).state == "NOT KNOWN", "the exporter's word for it"
+    assert judged(FleetNode("n1", daemons={"/p": "absent"}), NOW).state == "ABSENT"
+
+
+def test_a_node_whose_driver_does_not_answer_was_not_read() -> None:
+    """It was read “0 s ago”, which is when ssh had answered; the JSON says when NVML has."""
+    told = {**STATUS, "problems": [{"severity": "warning", "code": "nvml", "text": "it hangs", "remedy": ""}]}
+    node = from_status("n1", told, NOW)
+    assert (node.read_at, node.state) == (None, "WARNING")
+    assert from_status("n1", STATUS, NOW).read_at == NOW
+
+
 def test_what_stays_behind_with_standard_error_is_not_waited_for(tmp_path: Path) -> None:
     """ssh's ControlMaster does so: the connection is kept for the next one."""
     script = (
@@ -301,6 +346,7 @@ def test_a_status_of_a_real_node(tmp_path: Path) -> None:
     made = from_status("n1", json.loads(told.stdout), time.time())
     assert (made.clients, made.pending, made.context_limit) == (1, 0, 96)
     assert summary([made]).endswith(" · 1 SIMULATED")
+    assert as_json(NODE, made, View())["simulated"] is True
     assert "SIMULATED" not in summary([FleetNode("n2")])
 
 
@@ -518,6 +564,9 @@ class Told(Prometheus):
             "down": "up == 0",
             "gone": "max_over_time",
             "problems": "mps_problems",
+            "simulated": "mps_node_info",
+            "up_daemons": "mps_daemon_up",
+            "states": "mps_daemon_state ==",
         }
         name = next((name for name, part in known.items() if part in values["query"]), "")
         found = self.answers.get(name, [])
@@ -604,6 +653,39 @@ def test_the_worst_problem_stands_first_whatever_its_code(codes: tuple[str, str]
     many = [{"severity": "info", "code": str(n), "text": "", "remedy": ""} for n in range(120)]
     status = {"daemons": [], "devices": [], "problems": many + said}
     assert from_status("n1", status, NOW).problems[0].code == "fault", "behind more than are kept"
+
+
+def test_a_simulated_node_is_one_from_prometheus_too() -> None:
+    """It was counted among the real ones; and which one it is was said nowhere."""
+    place = {"job": "gpus", "instance": "10.0.0.1:9936", "Hostname": "n1"}
+    told = Told(job="gpus", clients=[LIVE], simulated=[labelled(1, **place)], up=JOBS).look(NOW)
+    (node,) = told.nodes
+    assert node.simulated
+    assert summary(told.nodes).endswith(" · 1 SIMULATED")
+    assert as_json(NODE, node, View())["simulated"] is True
+    (row,) = [each for each in NODE.fields if each.id == "detail"]
+    assert row.text(node, View()) == "SIMULATED"
+    assert row.text(replace(node, detail="bob waits"), View()) == "SIMULATED · bob waits"
+    assert row.text(replace(node, simulated=False), View()) == ""
+    assert NodeFilter("simulated").leaves(node)
+    (real,) = Told(job="gpus", clients=[LIVE], up=JOBS).look(NOW).nodes
+    assert not real.simulated
+
+
+def test_the_documentation_counts_what_prometheus_is_asked() -> None:
+    """It said fifteen, and there were sixteen."""
+    server = Told(job="gpus", clients=[LIVE], up=JOBS)
+    server.look(NOW)
+    page = (Path(__file__).parents[2] / "docs" / "fleet.md").read_text()
+    assert f"**Prometheus** is asked {len(server.asked)} questions at each look" in page
+
+
+def test_where_no_daemon_runs_nobody_is_known_to_wait() -> None:
+    """Over ssh that was not known, and from Prometheus it was 0."""
+    place = {"job": "gpus", "instance": "10.0.0.1:9936", "Hostname": "n1", "pipe_dir": "/p"}
+    for state, pending in (("stale", None), ("ok", 0)):
+        (node,) = Told(job="gpus", states=[labelled(1, **place, state=state)], up=JOBS).look(NOW).nodes
+        assert (node.daemons, node.pending) == ({"/p": state}, pending)
 
 
 def test_two_exporters_of_one_name_are_said_and_their_counts_not_mixed() -> None:
