@@ -19,7 +19,8 @@ PROOF: Final = "get_default_active_thread_percentage"
 reached the daemon, which the binary does not always say (fact 30); with it an empty answer to the command is one. Only
 ``quit`` takes the answer along: the daemon ends under the binary."""
 PROTOCOL_VARIABLE: Final = "CUDA_MPS_PROTOCOL_VERSION"
-Protocol = Literal["legacy", "v3"]
+Protocol = Literal["legacy", "v3", "unknown"]
+"""unknown: it was told to speak one that is neither 2 nor 3, or one that is no number."""
 _INTERPRETER: Final = pattern(r"(?:python|pypy|perl)[\d.]*|(?:ba|da|k|z)?sh")
 _LONG: Final = (
     "apply",
@@ -41,6 +42,7 @@ _SHORT: Final = {
     "S": "static-partitioning",
     "s": "static-partitioning",  # code for a Tegra board says -d -s -q
 }
+_PROTOCOLS: Final[Mapping[int, Protocol]] = {1: "legacy", 2: "legacy", 3: "v3"}
 _WITH_VALUE: Final = frozenset({"apply", "protocol"})
 _SHORTEST: Final = 4
 """Letters of a long option from which on an abbreviation is taken for it."""
@@ -89,11 +91,11 @@ def parse_command_line(
     if arguments is None:
         return None
     given = dict(_given(arguments))
-    protocol = (environment or {}).get(PROTOCOL_VARIABLE) or given.get("protocol", "")
+    protocol = (environment or {}).get(PROTOCOL_VARIABLE, "").strip() or given.get("protocol")
     return Options(
         daemon=not given.keys().isdisjoint({"daemon", "foreground", "forground"}),
         multiuser=not given.keys().isdisjoint({"multiuser", "multiuser-server"}),
-        protocol="v3" if _number(protocol) >= 3 else "legacy",
+        protocol="legacy" if protocol is None else _PROTOCOLS.get(_number(protocol), "unknown"),
         static_partitioning="static-partitioning" in given,
         foreground="daemon" not in given and not given.keys().isdisjoint({"foreground", "forground"}),
     )

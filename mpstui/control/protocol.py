@@ -12,7 +12,7 @@ from mpstui.control.legacy import Legacy
 from mpstui.control.partitions import StaticPartitions
 from mpstui.control.v3 import V3Protocol
 from mpstui.control.wire import DeviceClients, DeviceQuery, PsRow, Question
-from mpstui.core.model import PartitionTable
+from mpstui.core.model import NOT_SPOKEN, PartitionTable
 
 
 class ControlProtocol(Protocol):
@@ -73,15 +73,25 @@ class ControlProtocol(Protocol):
         ...
 
 
+class UnknownProtocol(Legacy):
+    """Nothing is ever sent in it."""
+
+    name = "unknown"
+    silent = NOT_SPOKEN
+
+
 LEGACY: Final[ControlProtocol] = Legacy()
 _STATIC: Final[ControlProtocol] = StaticPartitions()
 _V3: Final[ControlProtocol] = V3Protocol()
+_UNKNOWN: Final[ControlProtocol] = UnknownProtocol()
 
 
 def protocol_of(name: str | None, static_partitioning: bool | None) -> ControlProtocol:
     """The protocol of a daemon that was started so; see ``commandline.parse_command_line``."""
     if name == "v3":
         return _V3
+    if name == "unknown":
+        return _UNKNOWN
     return _STATIC if static_partitioning else LEGACY
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from mpstui.core.model import Cause, Condition, Daemon, Health, ProcessKey, SessionHolder, Snapshot
+from mpstui.core.model import NOT_SPOKEN, Cause, Condition, Daemon, Health, ProcessKey, SessionHolder, Snapshot
 from mpstui.core.text import UNKNOWN, client_pids, format_age, listed, owner, printable
 
 
@@ -235,8 +235,8 @@ def not_found(detail: str, remedy: str, moment: Moment) -> Condition:
 
 def not_spoken(reason: str) -> Condition:
     """It runs in a mode whose answers this program does not understand, for this ``reason``."""
-    remedy = "Use the daemon's own commands, such as nvidia-cuda-mps-control server list and … client list."
-    return _condition("not_spoken", reason, remedy)
+    such = "" if reason == NOT_SPOKEN else ", such as nvidia-cuda-mps-control server list and … client list"
+    return _condition("not_spoken", reason, f"Use the daemon's own commands{such}.")
 
 
 def describe_holder(holder: SessionHolder) -> str:

@@ -486,6 +486,13 @@ class PartitionTable:
         return int(only) if only >= 1 and only == int(only) else None
 
 
+NOT_SPOKEN: Final = (
+    "it was started with an MPS protocol (-p or CUDA_MPS_PROTOCOL_VERSION) that is neither 2 nor 3: "
+    "mpstui does not speak it"
+)
+"""Why a daemon is sent nothing at all, one clause."""
+
+
 @dataclass(frozen=True, slots=True)
 class Daemon:
     """One control daemon, or the place where one is expected."""
@@ -619,8 +626,9 @@ class Daemon:
 
     @property
     def unspoken(self) -> str | None:
-        """Why it is shown read-only and sent nothing that changes it: its answers are not understood."""
-        return self.not_understood
+        """Why it is shown read-only and sent nothing that changes it: its answers are not understood, or not even its
+        protocol is known."""
+        return NOT_SPOKEN if self.protocol == "unknown" else self.not_understood
 
     @property
     def cut_off(self) -> bool:
@@ -746,6 +754,8 @@ class Daemon:
 
 def no_test_clients(protocol: str | None, static_partitioning: bool | None) -> str | None:
     """Why this program's own test clients cannot compute through a daemon; None where they can."""
+    if protocol == "unknown":
+        return NOT_SPOKEN
     if protocol == "v3":
         return (
             "it runs with MPS protocol 3: a client needs the pipe directory of a server or a namespace, "

@@ -763,7 +763,8 @@ DAEMON: Final[Thing[Daemon]] = Thing(
         Field("log_dir", "log directory", PATH, lambda d, v: d.log_dir, null=True, detail=Detail("daemon", 50)),
         Field(
             "protocol", "protocol", TEXT, lambda d, v: d.protocol, null=True,
-            about="legacy (commands on standard input) or v3.", detail=Detail("daemon", 100),
+            about="legacy (commands on standard input) or v3; unknown: neither, and it is sent nothing.",
+            detail=Detail("daemon", 100),
             metric=_DAEMON_INFO,
         ),
         Field(

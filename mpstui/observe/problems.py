@@ -19,6 +19,7 @@ from mpstui.core.faults import caveat_text, not_said
 from mpstui.core.limits import in_doubt, inherited_memory, may_be_taken, own_percentage, own_priority
 from mpstui.core.model import (
     MEMORY_VARIABLE,
+    NOT_SPOKEN,
     PERCENTAGE_VARIABLE,
     PRIORITY_VARIABLE,
     Client,
@@ -314,6 +315,8 @@ def _condition_of(
         if not answered:
             left = [_key(pid, facts) for pid in clients_left(state)]
             return condition.quitting(left, state.quitting_since, moment)
+    if place.protocol == "unknown":
+        return condition.not_spoken(NOT_SPOKEN)
     if state.not_understood is not None:
         return condition.not_spoken(state.not_understood)
     if probe is not None:

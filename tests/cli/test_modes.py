@@ -16,6 +16,8 @@ from .conftest import Mpstui
 MODES = {
     "v3 by its option": (("-p3",), {}, "protocol 3"),
     "v3 by its variable": ((), {"CUDA_MPS_PROTOCOL_VERSION": "3"}, "protocol 3"),
+    "a later one by its option": (("--protocol=4",), {}, "neither 2 nor 3"),
+    "a later one by its variable": ((), {"CUDA_MPS_PROTOCOL_VERSION": "4"}, "neither 2 nor 3"),
 }
 
 
@@ -46,7 +48,7 @@ def test_it_is_shown_with_the_reason_and_sent_nothing(odd: tuple[SimNode, str, i
     assert word in daemon["read_only"]
     assert word in daemon["health_detail"]
     assert daemon["health"] == "ok"
-    assert daemon["protocol"] == "v3"
+    assert daemon["protocol"] == ("v3" if word == "protocol 3" else "unknown")
     assert daemon["static_partitioning"] is False
     assert daemon["default_active_thread_percentage"] is None
     assert [p for p in told.json["problems"] if p["code"] == "daemon_read_only" and word in p["text"]]
