@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from mpstui.core.codec import codec
 from mpstui.core.late import pattern
+from mpstui.core.suspects import program
 
 PERSON: Final = 100_000
 """In a recording, where a user's number has to be one: user3 is 100003."""
@@ -51,6 +52,10 @@ _OWN: Final = frozenset({"values"})
 _LINES: Final = frozenset({"raw", "not_understood"})
 """Keys with lines of logs and of answers."""
 _UIDS: Final = frozenset({"uid", "euid", "uids"})
+_OF_VENDOR: Final = pattern(
+    r"(?:(?:/usr)?(?:/local)?/s?bin/)?nvidia-cuda-mps-(?:control|server)(?: --?[A-Za-z][A-Za-z-]{0,20}=?[0-9]?| [0-9])*"
+)
+"""Commands that are nobody's secret: remedies and logs have them too."""
 _OF_MPS: Final = ("CUDA_MPS_", "CUDA_VISIBLE_", "CUDA_DEVICE_")
 """Variables without which a recording comes to something else."""
 MASKED: Final = "(masked)"
@@ -123,10 +128,11 @@ class Mask:
                 self._users[number] = alias
             self._changed()
         for text in filter(None, texts):
-            if text in self._commands:
+            if text in self._commands or _OF_VENDOR.fullmatch(text):
                 continue
             for cut in (None, 60, 40, 39, 30, 20):  # as sentences quote it
                 self._commands.setdefault(text[:cut].rstrip())
+            self._commands.setdefault(program(text) or text)
             while len(self._commands) > _QUOTED:
                 del self._commands[next(iter(self._commands))]
             self._changed()

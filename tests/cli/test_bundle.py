@@ -211,6 +211,29 @@ def test_a_program_that_was_there_at_each_fault_is_not_named() -> None:
     assert [word for word in ("alice", "secret", "hunter2") if word in masked] == []
 
 
+@pytest.mark.parametrize("command", ["python secret.py --epochs 90", "secretsolver -n 3", "python -m secret.main --x"])
+def test_a_command_is_masked_up_to_its_first_option_too(command: str) -> None:
+    """As the comparison of faults names a program: of shorter commands that stood there in full."""
+    from mpstui.core.suspects import program
+
+    mask = Mask()
+    mask.learn({"uid": 2001, "user": "alice", "command": command})
+    assert mask.text(f"In 2 of 2 faults: alice, {program(command)}; no other") == (
+        "In 2 of 2 faults: user1, (masked); no other"
+    )
+
+
+@pytest.mark.parametrize("command", ["nvidia-cuda-mps-control -d", "/usr/bin/nvidia-cuda-mps-server"])
+def test_a_program_of_mps_is_nobodys_secret(command: str) -> None:
+    """A remedy was “(masked) -M” where somebody had started a daemon by hand."""
+    mask = Mask()
+    mask.learn({"uid": 2001, "user": "alice", "command": command})
+    assert mask.text(f"To serve them together: {command} -M") == f"To serve them together: {command} -M"
+    for secret in (f"{command} hunter2", f"/opt/hunter2/{command.rpartition('/')[2]}"):
+        mask.learn({"uid": 2001, "user": "alice", "command": secret})
+        assert "hunter2" not in mask.text(f"a client runs {secret}")
+
+
 def test_a_cgroups_name_is_not_in_it() -> None:
     finding = {"check": "cgroup_memory", "verdict": "ok", "subject": "client 7", "evidence": "by cgroup /alice/train"}
     masked = Mask().json({"findings": [finding]})
