@@ -833,8 +833,8 @@ def from_status(name: str, told: Mapping[str, Any], now: float) -> FleetNode:
     )
     node = FleetNode(
         printable(name, 255),
-        clients=sum(len(server["clients"]) for server in servers) if known else None,
-        pending=sum(len(daemon.get("pending", ())) for daemon in daemons) if known else None,
+        clients=sum(_many(server["clients"]) for server in servers) if known else None,
+        pending=sum(_many(daemon.get("pending", [])) for daemon in daemons) if known else None,
         outside=_sum(device.get("outside_processes") for device in devices),
         contexts=_sum(device["contexts"] for device in devices),
         context_limit=_sum(device["context_limit"] for device in devices),
@@ -848,6 +848,13 @@ def from_status(name: str, told: Mapping[str, Any], now: float) -> FleetNode:
     failures = any((daemon["start_failures"] or {}).get("count", 0) >= 3 for daemon in own)
     fault = any(server["status"] == "FAULT" for daemon in own for server in daemon["servers"])
     return judged(node, now, fault=fault, failures=failures)
+
+
+def _many(told: object) -> int:
+    """Raises TypeError where it is no list."""
+    if not isinstance(told, list):
+        raise TypeError
+    return len(told)
 
 
 def _sum(values: Iterable[Any]) -> int | None:

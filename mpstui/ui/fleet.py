@@ -54,6 +54,8 @@ History = Callable[[str, float], Mapping[str, Sequence[float | None]]]
 _WHY: Final = {127: ": is mpstui there, and on PATH?", 255: ": ssh did not reach it, or was cut off"}
 """What a status of ssh means; its own words are gone with its screen."""
 _HOURS: Final = 6
+_DAEMONS: Final = 64
+"""Of a node, each with a line: anybody there can start one."""
 _LIST: Final = 9
 """Lines that the list, header and keys have at least."""
 _NONE: Final = "there is no node under the cursor"
@@ -383,7 +385,9 @@ def about(node: FleetNode, problems: Sequence[FleetProblem], left_out: Line, plo
         said.append(Para(f"{each.code}  {each.text}", "text" if style == "dim" else style, mark))
         if each.remedy:
             said.append(Para(each.remedy, "accent", "→"))
-    return said + [Para(f"{place}: {state}", "dim") for place, state in daemons.items()]
+    places = sorted(daemons.items(), key=lambda each: each[1] == "answers")
+    said += [Para(f"{place}: {state}", "dim") for place, state in places[:_DAEMONS]]
+    return said + ([Para(f"and {len(places) - _DAEMONS} more", "dim")] if len(places) > _DAEMONS else [])
 
 
 class FleetApp(ScreenProgram):

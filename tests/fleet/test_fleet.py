@@ -267,6 +267,16 @@ def test_a_status_of_another_version_is_called_that(tmp_path: Path) -> None:
     assert printing(tmp_path, {**STATUS, "new": {}}).state == "ok"
 
 
+@pytest.mark.parametrize("name", ["clients", "pending"])
+@pytest.mark.parametrize("value", ["abcdef", {"a": 1, "b": 2}, 7])
+def test_what_is_no_list_is_not_counted(name: str, value: object) -> None:
+    """A text of six letters was six clients that wait."""
+    (daemon,) = STATUS["daemons"]
+    wrong = {"servers": [{"status": "ACTIVE", "clients": value}]} if name == "clients" else {"pending": value}
+    with pytest.raises(TypeError):
+        from_status("n1", {**STATUS, "daemons": [{**daemon, **wrong}]}, NOW)
+
+
 def test_a_state_that_is_not_known_here_is_not_that_there_is_no_daemon() -> None:
     """A later mpstui may have one more; ABSENT says that none runs."""
     told = {**STATUS, "daemons": [{**STATUS["daemons"][0], "health": "draining"}]}

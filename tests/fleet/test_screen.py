@@ -18,7 +18,7 @@ from textual import events
 from mpstui.commands import Ended, Filled
 from mpstui.fleet import STATES, Fleet, FleetError, FleetNode, FleetProblem, opening
 from mpstui.ui.dialogs.widgets import Sheet
-from mpstui.ui.fleet import FleetApp, FleetScreen, History, NodeProblemsScreen, plot
+from mpstui.ui.fleet import FleetApp, FleetScreen, History, NodeProblemsScreen, about, plot
 from tests.ui.screen import text_of as on_screen
 
 Tell = Callable[[FleetNode], None]
@@ -136,6 +136,16 @@ async def test_what_is_typed_at_once_reaches_what_the_key_before_it_opened() -> 
         await type_at_once("j", "D")
         assert isinstance(fleet.screen, NodeProblemsScreen)
     assert fleet.return_value is None
+
+
+def test_of_a_crowd_of_daemons_the_worst_are_told_and_how_many_more_there_are() -> None:
+    """Each had a line, whatever their number: anybody on a node can start one."""
+    daemons = {**{f"/{number}": "ok" for number in range(5000)}, "/last": "blocked"}
+    said = [para.text for para in about(FleetNode("n1", "BLOCKED", daemons=daemons), (), (), ())]
+    assert said[1] == "/last: blocked"
+    assert (len(said), said[2], said[-1]) == (66, "/0: answers", "and 4937 more")
+    few = [para.text for para in about(FleetNode("n1", daemons={"/a": "ok", "/b": "held"}), (), (), ())]
+    assert few[1:] == ["/b: held", "/a: answers"]
 
 
 async def test_the_cursor_stays_on_its_node_when_others_get_worse() -> None:
