@@ -52,6 +52,7 @@ _HOST: Final = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:(?P<port>[0-
 TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{20,200}")
 """What a token may be; one that is made here has 43 characters."""
 
+_WHERE: Final = "the address that mpstui web gave, on its terminal or in a file"
 _PAGE: Final = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title>
 <link rel="icon" href="data:,"><link rel="stylesheet" href="{base}/static/css/xterm.css">
@@ -319,7 +320,7 @@ class WebServer(Server):
             return _refusal(405, "Only GET.")
         if (token := request.query.get("token")) is not None and request.path == "/":
             if not rules.has_token(token):
-                return _refusal(403, "The token is wrong. mpstui web has printed the address with the right one.")
+                return _refusal(403, f"The token is wrong. The right one is in {_WHERE}.")
             self._know(request)
             entered = web.Response(text=_ENTERED.format(base=escape(rules.base(host))), content_type="text/html")
             entered.set_cookie(
@@ -327,7 +328,7 @@ class WebServer(Server):
             )
             return entered
         if not rules.has_cookie(request.cookies.get(rules.name, "")):
-            return _refusal(401, "Open the address that mpstui web has printed: it has a token in it.")
+            return _refusal(401, f"Open {_WHERE}: it has a token in it.")
         self._know(request)
         if request.path == "/ws" and told is None:
             return _refusal(403, "The request does not say which page sent it: use a browser.")

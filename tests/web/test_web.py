@@ -116,7 +116,9 @@ async def pid_of(tab: aiohttp.ClientWebSocketResponse) -> int:
 async def test_who_gets_in() -> None:
     async with serving() as web:
         for path in ("/", "/static/js/textual.js", "/download/x", "/focus.js"):
-            assert (await web.get(path))[0] == 401, path
+            status, words = await web.get(path)
+            assert status == 401, path
+            assert "gave, on its terminal or in a file" in words, "it prints none where its output may be a log"
         assert await web.status_of_tab() == 401
         for wrong in ("x", "", TOKEN[:-1], TOKEN + "a", "%ff%00", "ä"):
             status, text = await web.get(f"/?token={wrong}")
