@@ -71,6 +71,10 @@ COUNTED: Final[Mapping[EventKind, _Count]] = {
     "daemon_started": _Count("daemon_starts", "Times that the control daemon was started."),
 }
 """Since the exporter was started; what is in the logs from before is not counted."""
+BY_LOGS: Final[frozenset[EventKind]] = frozenset(
+    ("fatal_fault", "client_refused", "server_failed", "terminate_requested", "daemon_started")
+)
+"""Kinds of which nothing but a daemon's logs tells: where they are not followed, that none has come is not known."""
 
 
 class _Family:
@@ -316,7 +320,9 @@ class Metrics(Collector):
         for kind, count in COUNTED.items():
             for daemon in daemons:
                 place = path_text(daemon.pipe_dir)
-                words = dict.fromkeys((*count.words, *(w for k, p, w in self._counts if (k, p) == (kind, place))))
+                deaf = kind in BY_LOGS and daemon.runs and daemon.watch != "logs"
+                expected = () if deaf else count.words
+                words = dict.fromkeys((*expected, *(w for k, p, w in self._counts if (k, p) == (kind, place))))
                 for word in words:
                     labels = {"pipe_dir": place, **({count.label: word} if count.label else {})}
                     found.add(count.name, count.help, labels, self._counts[kind, place, word], kind="counter")

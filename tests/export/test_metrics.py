@@ -30,7 +30,7 @@ from mpstui.core.model import (
     StartFailures,
 )
 from mpstui.core.where import Where
-from mpstui.export.metrics import COUNTED, DAEMONS, OTHER, Metrics
+from mpstui.export.metrics import BY_LOGS, COUNTED, DAEMONS, OTHER, Metrics
 from mpstui.fields import SNAPSHOT, Thing
 
 PAGE = Path(__file__).parents[2] / "docs" / "exporter.md"
@@ -248,6 +248,22 @@ def test_events_are_counted_once_and_from_the_start_on() -> None:
     assert value(found, "mps_clients_refused_total", reason="fault") == 1
     assert value(found, "mps_clients_refused_total", reason="unknown") == 1
     assert value(found, "mps_clients_refused_total", reason="limit") == 0
+
+
+def test_what_logs_alone_tell_is_not_0_where_they_are_not_followed() -> None:
+    """No faults, said of a daemon whose logs are another user's and not read."""
+    alone = {f"mps_{COUNTED[kind].name}_total" for kind in BY_LOGS}
+    assert {"mps_faults_total", "mps_clients_refused_total"} < alone
+    heard = {sample.name for sample in told(one_daemon())}
+    for deaf in ("polling", "none"):
+        found = told(one_daemon(watch=deaf))
+        assert heard - {sample.name for sample in found} == alone
+        assert value(found, "mps_clients_connected_total") == 0, "asking tells of it too"
+    metrics = Metrics()
+    metrics.take(replace(one_daemon(), events=(event("client_refused", NOW, values={"reason": "limit"}),)), NOW - 1)
+    metrics.take(one_daemon(watch="polling"), NOW - 1)
+    assert value(samples(metrics), "mps_clients_refused_total", reason="limit") == 1, "what was told stays"
+    assert len(names(samples(metrics), "mps_clients_refused_total")) == 1
 
 
 @pytest.mark.slow
