@@ -9,15 +9,19 @@ import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Final
 
 from mpstui.cli.dispatch import carry_out
 from mpstui.cli.output import complain, complaints
 from mpstui.cli.parser import LOOKS, parse
 from mpstui.core.requests import Unable
+from mpstui.core.text import typed_count
 
 _NOT_WRITTEN = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF})
 
 
+_MOST_CELLS: Final = 9999
+"""Columns or lines of a terminal."""
 _READER_GONE = 128 + signal.SIGPIPE
 """As a shell shows a program that ended by SIGPIPE (`mpstui status | head -1`): no refusal, and nothing to be said."""
 
@@ -25,6 +29,7 @@ _READER_GONE = 128 + signal.SIGPIPE
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run mpstui; returns the exit status. No traceback reaches the user for anything that can be foreseen."""
     _open_closed_streams()
+    _leave_out_sizes()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal or a pipe that knows ASCII only gets the rest as escapes
             stream.reconfigure(errors="backslashreplace")
@@ -75,6 +80,13 @@ def _open_closed_streams() -> None:
         sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
     if sys.stderr is None:
         sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
+
+
+def _leave_out_sizes() -> None:
+    """A number of columns or lines that no terminal has is none: what writes tables would fail at it."""
+    for name in ("COLUMNS", "LINES"):
+        if not 0 < (typed_count(os.environ.get(name, "")) or 0) <= _MOST_CELLS:
+            os.environ.pop(name, None)
 
 
 def _drop_output() -> None:

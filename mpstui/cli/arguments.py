@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from mpstui.core.requests import CROWD, LONGEST_REFRESH, REFRESH, SHORTEST_REFRESH, SLOWEST_REFRESH
-from mpstui.core.text import printable
+from mpstui.core.text import printable, typed_count, typed_number
 
 EXPORTER_REFRESH: Final = 5.0
 """Seconds between two readings for the exporter, where --refresh does not say otherwise."""
@@ -20,11 +20,8 @@ def between(least: float, most: float, unit: str = "seconds") -> Callable[[str],
     """A number of ``least`` to ``most``; behind one of percent its sign may stand."""
 
     def number(text: str) -> float:
-        try:
-            value = float(text.strip().removesuffix("%") if unit == "percent" else text)
-        except ValueError:
-            value = float("nan")
-        if not least <= value <= most:
+        value = typed_number(text.strip().removesuffix("%") if unit == "percent" else text)
+        if value is None or not least <= value <= most:
             raise ArgumentTypeError(f"{printable(text, 40)!r} is not {least:g} to {most:.7g} {unit}")
         return value
 
@@ -35,9 +32,10 @@ def whole(least: int, most: int) -> Callable[[str], int]:
     """A whole number of ``least`` to ``most``."""
 
     def number(text: str) -> int:
-        if not (text.isascii() and text.isdecimal() and len(text) < 20 and least <= int(text) <= most):
+        value = typed_count(text)
+        if value is None or not least <= value <= most:
             raise ArgumentTypeError(f"{printable(text, 40)!r} is no whole number from {least} to {most}")
-        return int(text)
+        return value
 
     return number
 
@@ -53,3 +51,11 @@ def add_refresh(parser: ArgumentParser, *, of_command: bool = False) -> None:
         metavar="S",
         help=f"seconds between readings (default {REFRESH:g}; {crowded}{exporter})",
     )
+
+
+def pid(text: str) -> int:
+    """A process id."""
+    value = typed_count(text)
+    if value is None or not 0 < value < 1 << 31:
+        raise ArgumentTypeError(f"{printable(text, 40)!r} is no process id: a whole number above 0 is needed")
+    return value

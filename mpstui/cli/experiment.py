@@ -32,7 +32,7 @@ from mpstui.cli.loadoptions import numbers, words
 from mpstui.cli.output import complain, output
 from mpstui.cli.report import MIDDLE, OF_DEVICE, ReportError, check_report, conditions, write_report
 from mpstui.core.model import Device, Snapshot
-from mpstui.core.text import printable
+from mpstui.core.text import printable, typed_count
 from mpstui.fields import FLAG, INTEGER, SCHEMA, TEXT, TEXTS, Field, Thing, Type, View, as_json
 from mpstui.load.results import Experiment, ExperimentResult, Measured
 from mpstui.operations.load import RunExperiment
@@ -60,10 +60,9 @@ GROUPS: Final = ", ".join(name for name in EXPERIMENTS if name in GROUPED)
 
 def group_sizes(text: str) -> tuple[int, ...]:
     """``1,2,4``, for argparse."""
-    try:
-        values = tuple(int(word) for word in text.split(","))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{printable(text, 40)!r} is not a list of numbers: 1,2,4") from None
+    values = tuple(value for word in text.split(",") if (value := typed_count(word)) is not None)
+    if len(values) <= text.count(","):
+        raise argparse.ArgumentTypeError(f"{printable(text, 40)!r} is not a list of numbers: 1,2,4")
     if not all(1 <= value <= 48 for value in values) or len(set(values)) != len(values):
         raise argparse.ArgumentTypeError("different numbers of clients, 1 to 48 each")
     return values

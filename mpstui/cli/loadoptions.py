@@ -6,7 +6,7 @@ import argparse
 import shlex
 
 from mpstui.cli.arguments import between, whole
-from mpstui.core.text import PRIORITY_WORDS, mps_size, printable, size_hint, typed_size
+from mpstui.core.text import PRIORITY_WORDS, mps_size, printable, size_hint, typed_count, typed_number, typed_size
 from mpstui.load.types import COPIED, DEFAULT_STREAM_NAMES, INFO, KERNELS
 
 MOST_STREAMS = 128
@@ -20,10 +20,9 @@ MOST_CLIENTS = 64
 
 def numbers(text: str) -> tuple[float, ...]:
     """``25`` or ``30,70``, for argparse."""
-    try:
-        values = tuple(float(word) for word in text.split(","))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{printable(text, 40)!r} is not a number, or several with commas") from None
+    values = tuple(value for word in text.split(",") if (value := typed_number(word)) is not None)
+    if len(values) <= text.count(","):
+        raise argparse.ArgumentTypeError(f"{printable(text, 40)!r} is not a number, or several with commas")
     if not all(0 < value <= 100 for value in values):
         raise argparse.ArgumentTypeError("a percentage is above 0 and at most 100")
     return values
@@ -31,10 +30,9 @@ def numbers(text: str) -> tuple[float, ...]:
 
 def counts(text: str) -> tuple[int, ...]:
     """``32`` or ``16,66``, for argparse."""
-    try:
-        values = tuple(int(word) for word in text.split(","))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{printable(text, 40)!r} is not a count, or several with commas") from None
+    values = tuple(value for word in text.split(",") if (value := typed_count(word)) is not None)
+    if len(values) <= text.count(","):
+        raise argparse.ArgumentTypeError(f"{printable(text, 40)!r} is not a count, or several with commas")
     if not all(0 < value <= 1024 for value in values):
         raise argparse.ArgumentTypeError("a count of SMs is 1 to 1024")
     return values
@@ -126,7 +124,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="for the kernel small: how long a launch lasts (256; 200000 is some 0.4 ms)",
     )
     parser.add_argument("--pinned-mem-limit", type=size, metavar="S", help="memory of each client: 900M, 10G")
-    parser.add_argument("--client-priority", type=int, choices=(0, 1), help=PRIORITY_WORDS)
+    parser.add_argument("--client-priority", type=whole(0, 1), choices=(0, 1), help=PRIORITY_WORDS)
     parser.add_argument(
         "--seconds", type=between(0.1, 86400), metavar="S", help="default 10; a program runs to its end"
     )

@@ -25,7 +25,7 @@ from mpstui.cli.past import (
     add_suspects,
     add_why,
 )
-from mpstui.core.text import printable, unprintable
+from mpstui.core.text import printable, typed_count, unprintable
 
 _EPILOG = """\
 exit status: 0 done · 1 the daemon refused, or the value read back is not the one set · 2 usage · 3 no daemon there ·
@@ -66,8 +66,8 @@ class _Formatter(argparse.HelpFormatter):
 @lru_cache
 def _columns(told: str) -> int:
     """Of the terminal; ``told``: by the environment, which comes first."""
-    if told.isdecimal() and int(told) > 0:
-        return int(told)
+    if columns := typed_count(told):
+        return columns
     with suppress(AttributeError, ValueError, OSError):  # closed, or no terminal
         return os.get_terminal_size(sys.__stdout__.fileno()).columns or 80  # type: ignore[union-attr]
     return 80

@@ -8,10 +8,10 @@ import time
 from pathlib import Path
 from typing import Any, Final, get_args
 
-from mpstui.cli.arguments import add_refresh, between
+from mpstui.cli.arguments import add_refresh, between, pid
 from mpstui.core.activity import CAVEAT
 from mpstui.core.model import EventKind
-from mpstui.core.text import size_hint, typed_size, unprintable
+from mpstui.core.text import printable, size_hint, typed_size, unprintable
 from mpstui.history.times import parse_time
 
 DRILLS: Final = ("fault", "blocked", "held", "pending", "full", "stale", "nostart")
@@ -54,7 +54,7 @@ def add_events(commands: Any, node: argparse.ArgumentParser) -> None:
         action="store_true",
         help="also control sessions and the commands sent in them, which are left out otherwise, with --json too",
     )
-    events.add_argument("--client", type=int, metavar="PID", help="only events of this process")
+    events.add_argument("--client", type=pid, metavar="PID", help="only events of this process")
 
 
 def add_suspects(commands: Any, node: argparse.ArgumentParser) -> None:
@@ -99,7 +99,7 @@ def add_why(commands: Any, node: argparse.ArgumentParser) -> None:
         "Exit status: 0 told · 2 no such process · 5 its environment cannot be read.",
         epilog="example: mpstui why 4711",
     )
-    why.add_argument("pid", type=_pid, metavar="PID", help="its process id, as it is here")
+    why.add_argument("pid", type=pid, metavar="PID", help="its process id, as it is here")
     why.add_argument("--json", action="store_true", help="print JSON")
     explain = commands.add_parser(
         "explain",
@@ -108,12 +108,6 @@ def add_why(commands: Any, node: argparse.ArgumentParser) -> None:
     )
     explain.add_argument("code", nargs="?", metavar="CODE", help="its number or name; without it: all that are known")
     explain.add_argument("--json", action="store_true", help="print JSON")
-
-
-def _pid(text: str) -> int:
-    from mpstui.cli.verbs import pid
-
-    return pid(text)
 
 
 def add_past(status: argparse.ArgumentParser) -> None:
@@ -177,7 +171,7 @@ def _span(text: str) -> float:
     except ValueError:
         value = 0.0
     if not 0.5 <= value <= 366 * 86400:
-        raise argparse.ArgumentTypeError(f"{text!r} is no span of time: write 90s, 10m, 8h or 7d")
+        raise argparse.ArgumentTypeError(f"{printable(text, 40)!r} is no span of time: write 90s, 10m, 8h or 7d")
     return round(value, 1)
 
 
@@ -185,7 +179,7 @@ def _bytes(text: str) -> int:
     size = typed_size(text)
     if size is None or not 1 << 20 <= size <= 1 << 40:
         hint = f"; {told}" if (told := size_hint(text)) else ""
-        raise argparse.ArgumentTypeError(f"{text!r} is not 1M to 1024G{hint}")
+        raise argparse.ArgumentTypeError(f"{printable(text, 40)!r} is not 1M to 1024G{hint}")
     return size
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from mpstui.cli.arguments import whole
+from mpstui.cli.arguments import pid, whole
 from mpstui.operations.operation import Operation
 from mpstui.operations.registry import VERBS
 from mpstui.operations.types import Argument, Danger, Request, Verb
@@ -45,13 +45,6 @@ _LATE: Final[dict[tuple[str, ...], Callable[[argparse.ArgumentParser], None]]] =
     ("experiment",): _fill_experiment,
 }
 """Verbs with many options of their own, which only they pay for."""
-
-
-def pid(text: str) -> int:
-    """A process id. Raises argparse's error."""
-    if not (text.isascii() and text.isdecimal() and 0 < int(text[:20]) < 1 << 31):
-        raise argparse.ArgumentTypeError(f"{text!r} is no process id: a whole number above 0 is needed")
-    return int(text)
 
 
 def add_verbs(commands: Any, node: argparse.ArgumentParser) -> Mapping[str, Any]:

@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote, urlsplit
 
+from mpstui.cli.arguments import between, whole
 from mpstui.cli.output import complain, unheard
 from mpstui.config import PrivateFileError, private_file, read_private, state_folder
-from mpstui.core.text import error_text, path_text, printable
+from mpstui.core.text import error_text, path_text, printable, typed_count
 from mpstui.operations.types import ExitStatus
 
 LISTEN: Final = "127.0.0.1:8037"
@@ -35,10 +36,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--changes", action="store_true", help="allow changes: whoever has the address acts as you")
     parser.add_argument(
-        "--sessions", type=_count, default=4, metavar="N", help="browser tabs at the same time, 1 to 50 (default 4)"
+        "--sessions",
+        type=whole(1, 50),
+        default=4,
+        metavar="N",
+        help="browser tabs at the same time, 1 to 50 (default 4)",
     )
     parser.add_argument(
-        "--idle", type=_minutes, default=30.0, metavar="MIN",
+        "--idle", type=between(0.05, 1440, "minutes"), default=30.0, metavar="MIN",
         help="minutes without a key or a click after which a session is closed (default 30)",
     )  # fmt: skip
     parser.add_argument(
@@ -48,22 +53,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--theme", default=argparse.SUPPRESS, metavar="NAME", help="a theme of the package or of the config folder"
     )  # where it is not given here, the one that stands before the command holds
-
-
-def _count(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and 1 <= int(text[:9]) <= 50):
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 to 50")
-    return int(text)
-
-
-def _minutes(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0.05 <= value <= 1440:
-        raise argparse.ArgumentTypeError(f"{text!r} is not 0.05 to 1440 minutes")
-    return value
 
 
 def web(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
@@ -196,9 +185,10 @@ def _is_loopback(host: str) -> bool:
 def _listen(text: str, *, anywhere: bool) -> socket.socket:
     """Raises ValueError and OSError."""
     host, colon, port = text.rpartition(":")
-    if not colon or not host or not (port.isascii() and port.isdecimal()) or int(port[:6]) > 65535:
+    number = typed_count(port)
+    if not colon or not host or number is None or number > 65535:
         raise ValueError(f"give HOST:PORT, as {LISTEN}")
-    found = socket.getaddrinfo(host.removeprefix("[").removesuffix("]"), int(port), type=socket.SOCK_STREAM)
+    found = socket.getaddrinfo(host.removeprefix("[").removesuffix("]"), number, type=socket.SOCK_STREAM)
     family, _, _, _, where = found[0]
     if not anywhere and not _is_loopback(str(where[0])):
         raise ValueError(

@@ -126,6 +126,21 @@ def error_text(error: Exception) -> str:
     return printable(("" if isinstance(error, OSError) else str(error)) or type(error).__name__)
 
 
+_NUMBER = pattern(r"[0-9]{1,15}(\.[0-9]{0,15})?|\.[0-9]{1,15}")
+
+
+def typed_number(text: str) -> float | None:
+    """A number as a person types it, ``25`` or ``0.5``. None for all else that Python takes for one: ``nan``,
+    ``1e999``, ``1_000``, ``-1``, the digits of other scripts, and more digits than there are figures for."""
+    return float(text) if _NUMBER.fullmatch(text := text.strip()) else None
+
+
+def typed_count(text: str) -> int | None:
+    """The same of a whole number."""
+    text = text.strip()
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= 15 else None
+
+
 def parse_size(text: str) -> int | None:
     """Bytes of a memory limit as MPS writes it, ``900M`` or ``10G``; None for ``512MB``, ``-1G``, ``0G``."""
     match = _SIZE.fullmatch(text.strip())

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
-from mpstui.core.text import printable
+from mpstui.core.text import printable, typed_count
 from mpstui.export.metrics import Metrics
 from mpstui.export.webconfig import WebRules
 
@@ -193,12 +193,13 @@ def listen(address: str) -> socket.socket:
     """A listening socket for ``HOST:PORT``, ``[IPV6]:PORT`` or ``:PORT``, which is every address. Raises ValueError
     and OSError."""
     host, colon, port = address.rpartition(":")
-    if not colon or not port.isdecimal() or not port.isascii() or int(port) > 65535:
+    number = typed_count(port)
+    if not colon or number is None or number > 65535:
         raise ValueError(f"{printable(address, 80)} is no address; give HOST:PORT, as 127.0.0.1:9936")
     host = host.removeprefix("[").removesuffix("]")
     if not host and socket.has_dualstack_ipv6():
-        return socket.create_server(("", int(port)), family=socket.AF_INET6, dualstack_ipv6=True)
-    found = socket.getaddrinfo(host or None, int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        return socket.create_server(("", number), family=socket.AF_INET6, dualstack_ipv6=True)
+    found = socket.getaddrinfo(host or None, number, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     family, _, _, _, where = found[0]
     return socket.create_server(where[:2], family=family)
 

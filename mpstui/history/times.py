@@ -8,9 +8,10 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from mpstui.core.late import pattern
+from mpstui.core.text import printable, typed_number
 
-_AGO: Final = pattern(r"-?(\d{1,9})\s*([smhd])(?: ago)?")
-_CLOCK: Final = pattern(r"(\d{1,2}):(\d\d)(?::(\d\d(?:\.\d{1,6})?))?")
+_AGO: Final = pattern(r"-?([0-9]{1,9})\s*([smhd])(?: ago)?")
+_CLOCK: Final = pattern(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}(?:\.[0-9]{1,6})?))?")
 _UNIT: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -23,8 +24,8 @@ def parse_time(text: str, now: float) -> float:
     text = text.strip()
     if found := _AGO.fullmatch(text):
         return now - int(found[1]) * _UNIT[found[2]]
-    if text.startswith("@"):
-        return float(text[1:])
+    if text.startswith("@") and (since := typed_number(text[1:])) is not None:
+        return since
     try:
         if found := _CLOCK.fullmatch(text):
             seconds = float(found[3] or 0)
@@ -38,7 +39,7 @@ def parse_time(text: str, now: float) -> float:
         return datetime.fromisoformat(plain).timestamp()
     except (ValueError, OverflowError):
         pass
-    raise ValueError(f"{text!r} is no time: 10m, 21:29:12, 2026-11-20T21:29:12 or @SECONDS is needed")
+    raise ValueError(f"{printable(text, 40)!r} is no time: 10m, 21:29:12, 2026-11-20T21:29:12 or @SECONDS is needed")
 
 
 def time_within(text: str, shown: float, first: float, last: float) -> float:

@@ -9,7 +9,7 @@ from typing import Final
 from mpstui.core.condition import NOT_FOUND, STARTING
 from mpstui.core.late import dataclass, pattern
 from mpstui.core.model import Client, Daemon, Server, Snapshot
-from mpstui.core.text import UNKNOWN, listed, owner, path_text, printable
+from mpstui.core.text import UNKNOWN, listed, owner, path_text, printable, typed_count
 from mpstui.core.trust import ANOTHER_NAMESPACE, NOT_PROVED
 from mpstui.operations.types import ExitStatus, Preview, Request, Unable
 
@@ -52,12 +52,13 @@ _NO_UID: Final = (1 << 32) - 1
 def parse_uid(text: str) -> int:
     """A user name or number to a UID."""
     text = text.strip()
-    if text.isdecimal() and text.isascii() and int(text) < _NO_UID:
-        return int(text)
+    number = typed_count(text)
+    if number is not None and number < _NO_UID:
+        return number
     try:
         return pwd.getpwnam(text).pw_uid
     except (KeyError, ValueError):
-        raise Refused(f"there is no user {text!r} on this node", ExitStatus.USAGE) from None
+        raise Refused(f"there is no user {printable(text, 60)!r} on this node", ExitStatus.USAGE) from None
 
 
 def find_server(daemon: Daemon, pid: int) -> Server:

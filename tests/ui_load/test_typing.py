@@ -143,3 +143,15 @@ async def test_a_word_in_a_field_for_numbers_is_not_taken_in_silence() -> None:
         assert [n.message for n in app._notifications][-1] == "“t” is no part of device: ← → change it"
         assert isinstance(app.screen, LoadScreen)
         assert backend.supervisors == []
+
+
+async def test_a_number_of_clients_that_no_load_has_is_refused_and_not_counted_through() -> None:
+    """With six digits each key took seconds, with nine the screen stood still for good."""
+    app = load_app(snapshot=FREE)
+    async with app.run_test(size=SIZE) as pilot:
+        await opened(pilot, *DOWN["clients"], *"100000")
+        assert setup_of(app).clients <= 9999
+        await pilot.press("9", "9", "9", "9", "enter")
+        assert "1 to 64 clients" in text_of(app)
+        assert setup_of(app).clients <= 9999
+        assert not app.load.members

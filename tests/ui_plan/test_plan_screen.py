@@ -13,6 +13,7 @@ from ui.snapshots import GIB, GPU0, GPU1, PIPE, client, no_daemon, unhealthy
 from mpstui.ui.dialogs import DetailsScreen, HelpScreen
 from mpstui.ui.overview import Overview
 from mpstui.ui.plan.bars import stacked
+from mpstui.ui.plan.fields import FIELDS
 from mpstui.ui.plan.screen import PlanScreen
 
 from .fakes import (
@@ -390,3 +391,16 @@ async def test_details_of_a_client_tell_where_its_limits_come_from() -> None:
         text = text_in(app, "#facts")
         assert re.search(r"40 % +its environment \(CUDA_MPS_ACTIVE_THREAD_PERCENTAGE\)", text)
         assert "execution affinity" in text
+
+
+async def test_a_number_of_shares_that_no_device_has_is_refused_and_not_counted_through() -> None:
+    """With nine digits the screen stood still for good."""
+    app = make_app(small())
+    async with app.run_test(size=LARGE) as pilot:
+        await press(pilot, "p", "down", "down", *(["down"] * [field.id for field in FIELDS[2:]].index("clients")))
+        assert app.screen.fields.field.id == "clients"
+        await press(pilot, *"100000")
+        assert app.screen.fields.draft.clients <= 999
+        assert "shares: at most 999" in text_of(app)
+        await press(pilot, *"999")
+        assert app.screen.fields.draft.clients <= 999

@@ -11,7 +11,7 @@ from textual.message import Message
 
 from mpstui.core.late import dataclass
 from mpstui.core.model import Device
-from mpstui.core.text import PRIORITIES, PRIORITY_WORDS, mps_size
+from mpstui.core.text import PRIORITIES, PRIORITY_WORDS, mps_size, typed_number
 from mpstui.load.types import KERNELS
 from mpstui.ui.form import Form, FormField, after, value_bindings
 from mpstui.ui.lines import Line
@@ -52,6 +52,8 @@ FIELDS: Final = (
     FormField("way", "launches", ""),
     FormField("where", "MPS", ""),
 )
+_MOST_TYPED: Final = 9999
+"""Clients that are counted through while a number is typed, before it is refused."""
 _ABOUT_HOLD: Final = {
     "affinity": "Execution affinity of a context. A client makes a pool of contexts ahead and changes between them "
     "at its next launch, so its share moves while it runs.",
@@ -176,7 +178,7 @@ class FieldsPanel(Form):
 
     def typed(self, text: str) -> None:
         readers: dict[str, Callable[[str], None]] = {
-            "clients": lambda t: self._set_clients(int(t or 0)),
+            "clients": lambda t: self._set_clients(min(_MOST_TYPED, int(t or 0))),
             "shares": lambda t: self._own(shares=tuple(_number(word) for word in t.split(",") if word)),
             "memory": lambda t: self._own(memory_limit=mps_size(t) or t),
             "seconds": lambda t: self._own(seconds=_number(t) if t else None),
@@ -248,7 +250,4 @@ def _style(on: bool) -> str:
 
 def _number(text: str) -> float:
     """A number that is being typed; what is none yet is 0, which no field accepts."""
-    try:
-        return float(text)
-    except ValueError:
-        return 0.0
+    return typed_number(text) or 0.0

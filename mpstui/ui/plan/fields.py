@@ -23,6 +23,8 @@ from mpstui.ui.plan.draft import Draft, MemoryChoice, picture, regroup, with_cli
 _BY: Final = ("user", "command", "client")
 _MEMORY: Final[tuple[MemoryChoice, ...]] = ("even", "weight", "none", "own")
 _MOST_CONTEXTS: Final = 16
+_MOST_SHARES: Final = 999
+"""More than any device has contexts: what is refused is not counted through first."""
 _AMOUNTS: Final = "0123456789.,KMGTkmgtiB "
 
 FIELDS: Final = (
@@ -184,7 +186,9 @@ class PlanFields(Form):
                 patterns = tuple(part.strip() for part in text.split(",") if part.strip())
                 return regroup(replace(draft, patterns=patterns), self._daemon, self._devices)
             case "clients":
-                return with_clients(draft, amounts.count(text, "shares"), self._devices)
+                if (number := amounts.count(text, "shares")) > _MOST_SHARES:
+                    raise PlanError(f"shares: at most {_MOST_SHARES}, and one for each context of the device")
+                return with_clients(draft, number, self._devices)
             case "memory":
                 limits = amounts.sizes(text, "memory")
                 given = limits * draft.clients if len(limits) == 1 else limits
