@@ -225,7 +225,7 @@ async def test_closed_while_it_goes_on():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("size", [(80, 24), (160, 48), (20, 5)])
+@pytest.mark.parametrize("size", [(80, 24), (160, 48), (40, 10)])
 async def test_hostile_names_are_text(size):
     evil = node((client(4011, command=HOSTILE, user=HOSTILE), client(4012, command="x" * 100_000, user="長い名前")))
     runner, host = opened(2, snapshot=evil)

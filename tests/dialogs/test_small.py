@@ -9,15 +9,18 @@ import pytest
 from dialog_host import PIPE, UUIDS, FakeRunner, Host, client, node
 from textual import events
 from textual.app import App, ComposeResult
+from textual.containers import VerticalScroll
 from textual.geometry import Size
 from textual.widgets import Static
 
 from mpstui.load.footprint import Takes
 from mpstui.operations.registry import OPERATIONS, operation
+from mpstui.ui.daemons.stopping import ForceConfirm
 from mpstui.ui.dialogs import ChangeForm, DetailsScreen, HarmConfirm, HelpScreen
 from mpstui.ui.dialogs.base import Dialog
-from mpstui.ui.dialogs.widgets import Choice, Chooser
+from mpstui.ui.dialogs.widgets import Choice, Chooser, Lines, Listing, Push
 from mpstui.ui.load.dialogs import BesideDialog, EndangerDialog
+from mpstui.ui.load.setup import WORD
 
 CLIENTS = tuple(client(4001 + n) for n in range(48))
 MANY = node(CLIENTS)
@@ -78,7 +81,7 @@ LONG_COMMAND = "python train.py --model resnet50 --batch 256 --epochs 90 --data 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("height", [24, 13])
+@pytest.mark.parametrize("height", [24, 10])
 async def test_a_question_names_a_command_whole_where_lines_are_free_and_keeps_its_foot(height: int) -> None:
     """At 80x24 who is to be ended was cut, with two lines free below it."""
     one = client(4001, command=LONG_COMMAND)
@@ -91,7 +94,7 @@ async def test_a_question_names_a_command_whole_where_lines_are_free_and_keeps_i
         body = dialog.query_one("#body")
         assert "Cancel" in shown
         assert ("--LAST" in shown) == (height == 24), shown
-        assert height == 13 or body.max_scroll_y == 0
+        assert height == 10 or body.max_scroll_y == 0
 
 
 class Choosing(App[None]):
@@ -115,3 +118,82 @@ async def test_what_a_choice_means_is_whole_and_a_click_below_it_is_for_it() -> 
         assert chooser.chosen.value == "b"
         await pilot.click(chooser, offset=(3, at - 1))
         assert chooser.chosen.value == "a"
+
+
+SAID: list[str] = []
+"""What was carried out."""
+
+
+def confirmed() -> HarmConfirm:
+    class Runner(FakeRunner):
+        async def execute(self, request, snapshot, progress):
+            SAID.append("yes")
+            return await super().execute(request, snapshot, progress)
+
+    keys = [each.key for each in CLIENTS]
+    return HarmConfirm(Runner(), operation("terminate_and_kill"), PIPE, MANY, keys)
+
+
+QUESTIONS: dict[str, Callable[[], Dialog]] = {
+    "confirm": confirmed,
+    "beside": lambda: BesideDialog(4, lambda: CLIENTS, lambda: Takes(4, 1 << 30), tuple, lambda: SAID.append("yes")),
+    "endanger": lambda: EndangerDialog("It ends others. " * 9, "elsewhere", "bob", lambda: SAID.append("yes")),
+    "force": lambda: ForceConfirm(MANY, MANY.daemons[0], lambda: SAID.append("yes")),
+}
+
+
+@pytest.mark.parametrize("size", [(20, 5), (39, 30), (100, 9), (3, 2)])
+@pytest.mark.parametrize("name", QUESTIONS)
+async def test_a_question_that_cannot_be_seen_takes_no_yes(name: str, size: tuple[int, int]) -> None:
+    """At 20x5 there was its border, and Tab Enter ended 48 clients."""
+    SAID.clear()
+    host = FewBelow(QUESTIONS[name]())
+    async with host.run_test(size=(80, 24)) as pilot:
+        asked = host.screen
+        await pilot.press(*WORD if name == "endanger" else ["tab"])
+        await pilot.resize_terminal(*size)
+        await pilot.press("enter")
+        asked.query_one("#apply", Push).press()
+        await pilot.pause()
+        assert (SAID, host.screen) == ([], asked)
+        assert any("40×10" in told.message for told in host._notifications)
+        if size[0] > 15:
+            assert "40×10" in shown_by(host)[-1], "the line of the keys says why"
+        await pilot.resize_terminal(80, 24)
+        await pilot.press("enter")
+        assert SAID == ["yes"], "it can be answered again"
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+async def test_a_question_that_cannot_be_seen_can_be_left(name: str) -> None:
+    SAID.clear()
+    host = FewBelow(QUESTIONS[name]())
+    async with host.run_test(size=(20, 5)) as pilot:
+        await pilot.press("escape")
+        assert len(host.screen_stack) == 1
+    assert SAID == []
+
+
+def shown_by(host: Host) -> list[str]:
+    return [strip.text for strip in host.screen._compositor.render_strips()]
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+async def test_all_of_a_question_can_be_read_in_the_smallest_terminal(name: str) -> None:
+    """Keys scroll what is in it, and its buttons are never cut: “Terminate” was what was left of “Terminate + kill”."""
+    host = FewBelow(QUESTIONS[name]())
+    async with host.run_test(size=(40, 10)) as pilot:
+        await pilot.pause()
+        asked = host.screen
+        await pilot.press(*["up"] * 60)  # it begins where something is typed
+        seen, before = "", [""]
+        while (now := shown_by(host)) != before:
+            seen += " ".join(now) + " "
+            assert all(button.text in "\n".join(now) for button in asked.query(Push) if button.display), now
+            before = now
+            await pilot.press("down")
+            await pilot.pause()
+        assert asked.query_one("#body", VerticalScroll).is_vertical_scroll_end
+        words = [word for lines in asked.query(Lines) for word in lines.text.split()]
+        words += [line.split()[1] for listing in asked.query(Listing) for line in listing.text.splitlines()]
+        assert not [word for word in words if word not in seen]

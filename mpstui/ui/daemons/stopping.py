@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.content import Content
@@ -16,7 +15,7 @@ from mpstui.core.text import path_text, plural
 from mpstui.operations.daemons import FORCE_AFTER, StopPreview, preview_stop
 from mpstui.operations.types import Progress
 from mpstui.ui.daemons.contract import DaemonBackend
-from mpstui.ui.dialogs.base import Dialog
+from mpstui.ui.dialogs.base import Question
 from mpstui.ui.dialogs.progress import DialogOutcome, ProgressDialog
 from mpstui.ui.dialogs.widgets import Choice, Chooser, Lines, Listing, Push, in_columns, labelled, marked, plain
 
@@ -156,10 +155,9 @@ def _client_lines(clients: Sequence[Client], here: Collection[ProcessKey]) -> li
     ]
 
 
-class ForceConfirm(Dialog):
+class ForceConfirm(Question):
     """A second question: force ends everybody's GPU work."""
 
-    AUTO_FOCUS: ClassVar[str] = "#cancel"
     DEFAULT_CSS = "ForceConfirm #hits { margin-top: 1; }"
 
     def __init__(self, snapshot: Snapshot, daemon: Daemon, go: Callable[[], None]) -> None:
@@ -171,7 +169,7 @@ class ForceConfirm(Dialog):
     def compose(self) -> ComposeResult:
         yield self.frame(
             "Force the daemon to end",
-            "Enter presses the marked button · Tab move · Esc cancel",
+            "↑↓ scroll lists · Enter presses the marked button · Tab move · Esc cancel",
             Lines(id="what"),
             Listing(id="hits"),
             foot=(Push("Cancel", id="cancel"), Push("Force", id="apply", classes="-harm")),

@@ -6,13 +6,14 @@ import contextlib
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Final
 
+from rich.cells import cell_len
 from rich.console import RenderableType
 from rich.segment import Segment
 from rich.style import Style
 from textual import events, on
 from textual.binding import Binding, BindingType
 from textual.color import Color
-from textual.containers import Horizontal, Vertical
+from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.css.query import NoMatches
 from textual.renderables.background_screen import BackgroundScreen
@@ -24,7 +25,7 @@ from mpstui.core.model import Snapshot
 from mpstui.ui.bars import KeyBar, KeyHint
 from mpstui.ui.dialogs.widgets import Chooser, Listing, Push, Scroll, Toggles, plain
 from mpstui.ui.keys import key_name, shown_key
-from mpstui.ui.layout import room_of
+from mpstui.ui.layout import MIN_HEIGHT, MIN_WIDTH, room_of
 from mpstui.ui.lines import StyledScreen
 from mpstui.ui.typeahead import OPENING
 
@@ -35,6 +36,14 @@ _KEEPS: Final = {"Esc": 8, "Enter": 7, "Tab": 7, "↑↓": 4}
 _ARROWS: Final = frozenset({"choose", "scroll lists"})
 _PRESSES: Final = frozenset({"next", "marked button", "presses the marked button"})
 """What a dialog's hint says of the arrows and of Enter, where that follows from what has the focus."""
+_LEAST: Final = f"{MIN_WIDTH}×{MIN_HEIGHT}"
+"""Columns and lines of the smallest terminal in which a question can be read."""
+_BUTTON: Final = 14
+"""Cells of a button at least, with its margin."""
+_AROUND: Final = 10
+"""Cells of a button beside its label: arrows, padding and margin."""
+_BESIDE: Final = 6
+"""Cells of a box beside its foot."""
 _DOES: Final = {"Esc": "close", "Tab": "app.focus_next", "y": "copy", "Enter": "press"}
 """What a click on a key's entry does."""
 
@@ -85,6 +94,9 @@ class Dialog(StyledScreen, ModalScreen[None]):
         & > #box.-harm { border: round $error; border-title-color: $text-error; }
         #body { height: auto; scrollbar-size-vertical: 1; overflow-x: hidden; margin-top: 1; padding-right: 1; }
         #foot { height: 1; margin-top: 1; align-horizontal: right; }
+        .-tight > #body, .-tight > #foot { margin-top: 0; }
+        .-stacked > #foot { layout: vertical; height: auto; }
+        .-stacked > #foot > Push { min-width: 0; max-width: 100%; padding: 0; margin: 0; }
         &:ansi { & > #box { background: ansi_default; } }
     }
     """
@@ -94,8 +106,10 @@ class Dialog(StyledScreen, ModalScreen[None]):
     """Help over it names its own keys: the overview's actions do nothing here."""
     TALL = 30
     """Rows from which there is room for explanations."""
-    CHROME = 4
-    """Rows that are not its body: the line at the top, two of the border and the margin above the body."""
+    CHROME = 3
+    """Rows that are not its body: the line at the top and two of the border."""
+    TIGHT = 16
+    """Rows below which there is no air above the body and the foot."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__()
@@ -170,7 +184,9 @@ class Dialog(StyledScreen, ModalScreen[None]):
         if key == "↑↓" and text in _ARROWS:
             if isinstance(at, Chooser):
                 return "move" if isinstance(at, Toggles) else "choose"
-            return "scroll lists" if any(listing.long and listing.display for listing in self.query(Listing)) else ""
+            long = any(listing.long and listing.display for listing in self.query(Listing))
+            cut = any(body.max_scroll_y > 0 for body in self.query("#body").results(VerticalScroll))
+            return "scroll lists" if long or cut else ""
         if (key, text) == ("y", "copy"):
             return "" if isinstance(at, Input) else text
         if (key, text) == ("Space", "on/off"):
@@ -242,12 +258,82 @@ class Dialog(StyledScreen, ModalScreen[None]):
 
     def _fit(self, height: int) -> None:
         """Keep the foot on the screen, however small it is."""
-        foot = 2 if self.query("#foot") else 0
-        self.query_one("#box").set_class(height < self.TALL, "-short")
+        box, tight = self.query_one("#box"), height < self.TIGHT
+        box.set_class(height < self.TALL, "-short")
+        box.set_class(tight, "-tight")
         for listing in self.query(Listing):
             if listing.id != "progress":
                 listing.fit(height)
-        self.query_one("#body").styles.max_height = max(1, height - self.CHROME - foot - KEYS)
+        taken = self.CHROME + self._foot_rows() + KEYS + (0 if tight else 2 if self.query("#foot") else 1)
+        self.query_one("#body").styles.max_height = max(1, height - taken)
+        self.call_after_refresh(self.tell_keys)  # there may be something to scroll now
+
+    def _foot_rows(self) -> int:
+        """Lines that there are below the body."""
+        return 0
+
+    def action_close(self) -> None:
+        self.dismiss(None)
+
+
+def _can_scroll(part: VerticalScroll, step: int) -> bool:
+    return part.scroll_y < part.max_scroll_y if step > 0 else part.scroll_y > 0
+
+
+def _has_come(part: Listing, body: VerticalScroll, step: int) -> bool:
+    """Whether the list is in view to its end, or fills all that is in view."""
+    top = part.virtual_region.y - round(body.scroll_y)
+    above, below = top >= 0, top + part.outer_size.height <= body.size.height
+    return (below or top <= 0) if step > 0 else (above or not below)
+
+
+class Question(Dialog):
+    """One with a foot: Cancel has the focus, another button says yes, and the arrows scroll what has no room.
+
+    Where the terminal is too small for a question to be read, there is no yes to it.
+    """
+
+    AUTO_FOCUS: ClassVar[str] = "#cancel"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,k", "scroll_lists(-1)", "Up", show=False),
+        Binding("down,j", "scroll_lists(1)", "Down", show=False),
+        Binding("pageup,ctrl+u", "scroll_lists(-6)", "Page up", show=False),
+        Binding("pagedown,ctrl+d", "scroll_lists(6)", "Page down", show=False),
+    ]
+
+    @property
+    def readable(self) -> bool:
+        width, height = room_of(self)
+        return width >= MIN_WIDTH and height >= MIN_HEIGHT
+
+    def tell_keys(self) -> None:
+        super().tell_keys()
+        if self.is_mounted and not self.readable:
+            self.keys.show([KeyHint(_LEAST, "to answer", "none", 9), KeyHint("Esc", "close", "close", 8)])
+
+    def action_scroll_lists(self, step: int) -> None:
+        """The way that one reads, without leaving the marked button: a list where the body has come to it."""
+        body = self.query_one("#body", VerticalScroll)
+        lists = [listing for listing in self.query(Listing) if listing.display]
+        ready = [part for part in (lists if step > 0 else lists[::-1]) if _can_scroll(part, step)]
+        part: VerticalScroll | None = next((part for part in ready if _has_come(part, body, step)), None)
+        if part is None and _can_scroll(body, step):
+            part = body
+        elif part is None and ready:
+            part = ready[0]
+        if part is not None:
+            part.scroll_relative(y=step, animate=False)
+
+    def _foot_rows(self) -> int:
+        """Below each other where they are wider than the dialog: what a button does is never cut."""
+        buttons = [button for button in self.query("#foot > Push").results(Push) if button.display]
+        needed = sum(max(_BUTTON, cell_len(button.text) + _AROUND) for button in buttons)
+        box = self.query_one("#box")
+        most = box.styles.max_width
+        room = room_of(self).width if most is None else min(room_of(self).width, round(most.value))
+        stacked = needed > room - _BESIDE
+        box.set_class(stacked, "-stacked")
+        return len(buttons) if stacked else 1
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
         event.stop()
@@ -257,11 +343,16 @@ class Dialog(StyledScreen, ModalScreen[None]):
         self.take_newest()
         self.show()
         if event.button.display and not event.button.disabled:
-            self.pressed(event.button.id or "")
+            self.answer(event.button.id or "")
+
+    def answer(self, button: str) -> None:
+        """A yes, which counts where what was asked can be seen."""
+        if self.readable:
+            self.pressed(button)
+        else:
+            text = f"This terminal is too small to read the question: {_LEAST} is the least. Nothing was done."
+            self.app.notify(text, severity="warning", markup=False, timeout=4)
 
     def pressed(self, button: str) -> None:
         """The user has said yes, by this button, which the newest snapshot allows."""
         raise NotImplementedError
-
-    def action_close(self) -> None:
-        self.dismiss(None)

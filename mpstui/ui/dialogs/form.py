@@ -21,7 +21,6 @@ from mpstui.operations.limits import MORE_FROM, SetLimit
 from mpstui.operations.operation import Operation
 from mpstui.operations.types import Argument, ExitStatus, Preview, Request
 from mpstui.ui.contract import Runner
-from mpstui.ui.dialogs.base import KEYS
 from mpstui.ui.dialogs.progress import ActionDialog
 from mpstui.ui.dialogs.widgets import (
     LIST_ROWS,
@@ -57,6 +56,7 @@ class ChangeForm(ActionDialog):
 
     AUTO_FOCUS = "Input, #choice"
     ASKS_AGAIN = True
+    TIGHT = ActionDialog.TALL
     DEFAULT_CSS = """
     ChangeForm {
         .field > Input { width: 24; }
@@ -65,7 +65,7 @@ class ChangeForm(ActionDialog):
         #problem { margin: 0 0 1 0; padding-left: 14; min-height: 1; display: block; }
         #facts { min-height: 3; }
         #warnings { margin-top: 1; }
-        .-short #body, .-short #foot, .-short Listing { margin-top: 0; }
+        .-short Listing { margin-top: 0; }
         .-short .field { margin-bottom: 0; }
         .-short #problem { margin: 0; }
     }
@@ -242,8 +242,6 @@ class ChangeForm(ActionDialog):
 
     def _fit(self, height: int) -> None:
         super()._fit(height)
-        if height < self.TALL:  # neither the body nor the foot has an empty line above it
-            self.query_one("#body").styles.max_height = max(1, height - self.CHROME - KEYS)
         self._give_the_rest()
 
     def _give_the_rest(self) -> None:

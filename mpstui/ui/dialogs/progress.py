@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 from textual import events
 from textual.app import App
 from textual.binding import Binding, BindingType
-from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 from textual.worker import Worker
@@ -19,8 +18,9 @@ from mpstui.core.model import Daemon, ProcessKey, Snapshot
 from mpstui.operations.operation import Operation
 from mpstui.operations.types import Progress, Request
 from mpstui.ui.contract import Runner
-from mpstui.ui.dialogs.base import Dialog
+from mpstui.ui.dialogs.base import Question
 from mpstui.ui.dialogs.widgets import Lines, Listing, Push, marked, plain
+from mpstui.ui.layout import room_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,23 +55,18 @@ class DialogOutcome:
         )
 
 
-class ProgressDialog(Dialog):
+class ProgressDialog(Question):
     """Cancel has the focus. Subclasses give ``show()`` for the question and ``pressed()`` for the yes.
 
     What has the class ``question`` is there until the work begins; an ``entry`` comes back where the work has failed.
     """
 
-    AUTO_FOCUS: ClassVar[str] = "#cancel"
     PROGRESS: ClassVar[str] = "Progress"
     """What the lines are called that come while it works."""
     MARK: ClassVar[str] = "·"
     ASKS_AGAIN: ClassVar[bool] = False
     """Whether another value in a field asks anew, where it has been carried out or has failed."""
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "scroll_lists(-1)", "Up", show=False),
-        Binding("down,j", "scroll_lists(1)", "Down", show=False),
-        Binding("pageup,ctrl+u", "scroll_lists(-6)", "Page up", show=False),
-        Binding("pagedown,ctrl+d", "scroll_lists(6)", "Page down", show=False),
         Binding("y", "copy", "Copy what came of it", show=False, id="copy"),
     ]
     DEFAULT_CSS = """
@@ -114,17 +109,6 @@ class ProgressDialog(Dialog):
 
     def foot(self, label: str, classes: str = "-go") -> tuple[Push, Push]:
         return Push("Cancel", id="cancel"), Push(label, id="apply", classes=classes)
-
-    def action_scroll_lists(self, step: int) -> None:
-        """One list after the other, and then the body, without leaving the marked button."""
-        parts = [listing for listing in self.query(Listing) if listing.display] + [
-            self.query_one("#body", VerticalScroll)
-        ]
-        for part in parts if step > 0 else reversed(parts):
-            if part.scroll_y < part.max_scroll_y if step > 0 else part.scroll_y > 0:
-                part.scroll_visible(animate=False)
-                part.scroll_relative(y=step, animate=False)
-                return
 
     def on_key(self, event: events.Key) -> None:
         """With the outcome it is only read."""
@@ -219,6 +203,7 @@ class ProgressDialog(Dialog):
         apply.disabled = not ready
         apply.display = not (self.state == "ended" and self.settled)  # what is done is not offered once more
         self.query_one("#cancel", Push).say("Cancel" if self.state == "asking" else "Close")
+        self._fit(room_of(self).height)  # the buttons may have other words
         self.tell_keys()
 
     def hint_meanwhile(self) -> None:

@@ -7,7 +7,6 @@ from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.content import Content
 from textual.widgets import Input, Static
 
@@ -15,18 +14,15 @@ from mpstui.core.model import Client, Device, Snapshot
 from mpstui.core.text import plural
 from mpstui.load.footprint import Takes
 from mpstui.operations.load import beside
-from mpstui.ui.dialogs.base import Dialog
+from mpstui.ui.dialogs.base import Question
 from mpstui.ui.dialogs.widgets import Lines, Listing, Push, in_columns, marked, plain
 from mpstui.ui.form import TypedLine
 from mpstui.ui.load.session import LoadSession
 from mpstui.ui.load.setup import WORD
 
 
-class LeaveDialog(Dialog):
+class LeaveDialog(Question):
     """Stops the load while it is in front, and then leaves; without a yes nothing ends."""
-
-    AUTO_FOCUS: ClassVar[str] = "#cancel"
-    BINDINGS: ClassVar[list[BindingType]] = []
 
     def __init__(self, session: LoadSession, leave: Callable[[], None]) -> None:
         super().__init__(Snapshot(0.0))
@@ -38,7 +34,7 @@ class LeaveDialog(Dialog):
     def compose(self) -> ComposeResult:
         yield self.frame(
             "Quit",
-            "Enter presses the marked button · Tab move · Esc stay",
+            "↑↓ scroll lists · Enter presses the marked button · Tab move · Esc stay",
             Lines(id="what"),
             foot=(Push("Stay", id="cancel"), Push("Stop all and quit", id="apply", classes="-go")),
         )
@@ -77,10 +73,9 @@ class LeaveDialog(Dialog):
             self.dismiss(None)
 
 
-class BesideDialog(Dialog):
+class BesideDialog(Question):
     """Names whose clients are there and what the load takes; Cancel has the focus."""
 
-    AUTO_FOCUS: ClassVar[str] = "#cancel"
     DEFAULT_CSS = "BesideDialog #hits { margin-top: 1; }"
 
     def __init__(
@@ -103,7 +98,7 @@ class BesideDialog(Dialog):
     def compose(self) -> ComposeResult:
         yield self.frame(
             "Others work here",
-            "Enter presses the marked button · Tab move · Esc cancel",
+            "↑↓ scroll lists · Enter presses the marked button · Tab move · Esc cancel",
             Lines(id="what"),
             Listing(id="hits"),
             foot=(
@@ -130,7 +125,7 @@ class BesideDialog(Dialog):
         self._start()
 
 
-class EndangerDialog(Dialog):
+class EndangerDialog(Question):
     """Names the harm; the way on is to type the word."""
 
     AUTO_FOCUS: ClassVar[str] = "#word"
@@ -152,7 +147,7 @@ class EndangerDialog(Dialog):
         word = TypedLine(id="word", max_length=32, placeholder=WORD)
         yield self.frame(
             "This endangers others",
-            "Esc cancel",
+            "↑↓ scroll lists · Esc cancel",
             Lines(id="what"),
             Static(Content(plain(f"Type {WORD} to start it anyway. Better: {self._safer}.")), id="how"),
             word,
@@ -174,7 +169,7 @@ class EndangerDialog(Dialog):
     @on(Input.Submitted)
     def _submitted(self) -> None:
         if self._typed:
-            self.pressed("apply")
+            self.answer("apply")
         else:
             text = f"Nothing was started. To start, type {WORD} exactly as shown."
             self.app.notify(text, title="Load", severity="warning", markup=False, timeout=4)
