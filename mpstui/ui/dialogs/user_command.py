@@ -74,7 +74,7 @@ class OwnCommandDialog(ProgressDialog):
             Static(Content(self._words()), id="said", classes="question", markup=False),
             Lines(id="problem"),
             *self.outcome_parts(),
-            foot=self.foot("Run"),
+            foot=(*self.foot("Run"), Push("Stop", id="stop", classes="-harm")),
         )
 
     def _words(self) -> str:
@@ -87,8 +87,9 @@ class OwnCommandDialog(ProgressDialog):
             self._start()
 
     def show(self) -> None:
+        self._show_stop()
         if self.state != "asking":
-            self.show_foot("Stop" if self.state == "running" else "Repeat", ready=True)
+            self.show_foot("Repeat", ready=self.state == "ended")
             self.say_hint("Enter marked button · Tab move · Esc close" + "; it goes on" * (self.state == "running"))
             return
         try:
@@ -102,8 +103,17 @@ class OwnCommandDialog(ProgressDialog):
         self.show_problem(problem)
         self.show_foot("Run", ready=problem is None)
 
+    def _show_stop(self) -> None:
+        """A button of its own, which stays at its place when the command has ended: a press that was meant for it a
+        moment ago starts nothing."""
+        stop = self.query_one("#stop", Push)
+        if stop.has_focus and self.state != "running":
+            self.query_one("#cancel").focus()
+        stop.display = self.state != "asking"
+        stop.disabled = self.state != "running"
+
     def pressed(self, button: str) -> None:
-        if self.state == "running":
+        if button == "stop":
             self.give_up()
             self.state = "ended"
             self.result = DialogOutcome(False, f"{self._spec.name} was ended")
