@@ -433,7 +433,8 @@ class ControlChannel:
         # What a binary of protocol 3 looks for in the directory is not known.
         if judged.uid is None or not judged.stamp or sender is not None or words:
             self.sent += 1
-            return await exchange(argv, stdin, environment, deadline, command, sender)
+            reply = await exchange(argv, stdin, environment, deadline, command, sender)
+            return await self._of_judged(reply, judged)
         try:
             with as_judged(self.pipe_dir, judged) as (folder, descriptors):
                 self.sent += 1
@@ -461,6 +462,16 @@ class ControlChannel:
             return RawReply(command, failure=Outcome.ABSENT, message=message, asked=False)
         message = nothing_sent(self.pipe_dir, speaker, other)
         return RawReply(command, failure=Outcome.NOT_PERMITTED, message=message, asked=False)
+
+    async def _of_judged(self, reply: RawReply, judged: Speaker) -> RawReply:
+        """What was answered, where the sockets were not held, as long as they are those that were judged."""
+        if self._find_speaker is None or not judged.stamp:
+            return reply
+        now = await asyncio.to_thread(self._find_speaker, self.pipe_dir)
+        if (now.uid, now.without_times.stamp) == (judged.uid, judged.without_times.stamp):
+            return reply
+        why = "The daemon's sockets were exchanged while it was asked: the answer is not used."
+        return _failed(reply, Outcome.UNREADABLE, why)
 
     def _environment(self) -> dict[str, str]:
         environment = dict(os.environ, CUDA_MPS_PIPE_DIRECTORY=os.fspath(self.pipe_dir), LC_ALL="C")

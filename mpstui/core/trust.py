@@ -52,6 +52,9 @@ class Speaker(NamedTuple):
     """What makes it known whose daemon it is, a sentence, where nobody else's doing keeps it unknown."""
     owner: int | None = None
     """Who owns the directory, where it was looked at."""
+    sticky: bool = False
+    """Whether others may put something in the place of a socket only once that is taken away, as of a daemon that has
+    ended: in a directory as /tmp is. The times in ``stamp`` are then those of the newest socket."""
 
     @property
     def without_times(self) -> Speaker:

@@ -169,7 +169,7 @@ def _exchanged(place: DirectoryFacts, daemon: Daemon | None, subject: str) -> It
         text = f"the owner of the daemon there is not known: {daemon.speaker.why}; as root mpstui changes nothing there"
         remedy = daemon.speaker.remedy or "Give it a directory that its user and root alone can change."
         yield Finding("pipe_dir", "warning", subject, text, remedy)
-    elif daemon.speaker.stamp and place.mode is not None and not place.mode & 0o002:
+    elif daemon.speaker.stamp and not daemon.speaker.sticky and place.mode is not None and not place.mode & 0o002:
         text = f"its mode is {place.mode:04o}: its group, or users in its ACL, can replace the daemon's sockets"
         yield Finding("pipe_dir", "warning", subject, text, _closing(place))
 

@@ -42,6 +42,7 @@ from mpstui.system.procfs import (
     user_name,
 )
 from mpstui.system.trusted import (
+    Access,
     NotTrustedError,
     Owners,
     UnreadableLogError,
@@ -316,6 +317,13 @@ def _stamp(folder: os.stat_result, sockets: Iterable[os.stat_result]) -> tuple[i
     return times + tuple(n for found in sockets for n in (found.st_ino, found.st_ctime_ns))
 
 
+def _kept(folder: os.stat_result, sockets: Sequence[os.stat_result]) -> tuple[int, ...]:
+    """``_stamp`` of a sticky directory, where nobody else can take a socket away: with the times of the newest socket,
+    as what others have there besides changes those of the directory, and no socket."""
+    stamp, newest = _stamp(folder, sockets), max(sockets, key=lambda found: found.st_ctime_ns)
+    return (*stamp[:2], newest.st_mtime_ns, newest.st_ctime_ns, *stamp[4:])
+
+
 def _speaker(pipe_dir: Path, folder: int) -> Speaker:
     """``find_speaker``, without a stamp for what is nobody's, of the directory that is held."""
     try:
@@ -338,16 +346,17 @@ def _speaker(pipe_dir: Path, folder: int) -> Speaker:
     uid = users[0] if users else 0
     why = "root's daemon" if uid == 0 else f"a daemon of {user_name(uid)}"
     try:
-        is_open = _open_to_others(pipe_dir, {0, uid}, folder)
+        access = _open_to_others(pipe_dir, {0, uid}, folder)
     except NotTrustedError as error:
         by = by or _on_the_way(pipe_dir) or (None if error.fault == "writable" else ANYBODY)
         return Speaker(None, printable(str(error)), by=by, sockets=theirs)
     except OSError as error:
         why = f"the path to its sockets cannot be looked at: {error.strerror}"
         return Speaker(None, why, by=by or _on_the_way(pipe_dir), sockets=theirs)
-    if not is_open:
+    if access == "closed":
         return Speaker(uid, why, sockets=theirs)
-    return Speaker(uid, why, _stamp(os.fstat(folder), sockets), sockets=theirs)
+    at, sticky = os.fstat(folder), access == "sticky"
+    return Speaker(uid, why, _kept(at, sockets) if sticky else _stamp(at, sockets), sockets=theirs, sticky=sticky)
 
 
 def _put_back(pipe_dir: Path, links: Sequence[str]) -> str:
@@ -413,8 +422,8 @@ def _is_steered(pipe_dir: Path, folder: int) -> bool:
     return False
 
 
-def _open_to_others(pipe_dir: Path, owners: Collection[int], folder: int | None = None) -> bool:
-    """Whether others may write to the directory itself. Raises NotTrustedError where they have the way to it, or it
+def _open_to_others(pipe_dir: Path, owners: Collection[int], folder: int | None = None) -> Access:
+    """What others may do in the directory itself. Raises NotTrustedError where they have the way to it, or it
     leads to another one than ``folder``."""
     place = pipe_dir
     for _ in range(_LINKS):
@@ -425,10 +434,10 @@ def _open_to_others(pipe_dir: Path, owners: Collection[int], folder: int | None 
                     raise NotTrustedError(f"{path_text(place)} is a link of somebody else's", "owner")
                 place = Path(os.path.join(place.parent, os.readlink(place)))
                 continue
-            fd, writable = hold_directory(place, above, held, owners)
+            fd, access = hold_directory(place, above, held, owners)
             if folder is not None and not os.path.sameopenfile(fd, folder):
                 raise NotTrustedError(f"{path_text(pipe_dir)} led to another directory just now", "steered")
-            return writable
+            return access
     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
 
 
@@ -1094,7 +1103,7 @@ def _without_socket(pipe_dir: Path, protocol: Protocol | None, speaker: Speaker)
     if speaker.uid is not None or speaker.by is not None:
         return found
     try:
-        is_open = _open_to_others(pipe_dir, _users(pipe_dir))
+        is_open = _open_to_others(pipe_dir, _users(pipe_dir)) == "open"
     except (OSError, NotTrustedError):
         is_open = True
     return found._replace(by=ANYBODY if is_open else None)

@@ -106,7 +106,7 @@ def _doubts(speaker: Speaker, pipe_dir: Path, euid: int, program: bool) -> tuple
     if speaker.uid not in {0, euid}:
         of = speaker.why if speaker.uid is not None else "a daemon whose user is not known"
         found.append(f"This is {of}: its user can read and change all that the load has on the GPU.")
-    if program and speaker.stamp:
+    if program and speaker.stamp and not speaker.sticky:
         found.append(
             f"Other users can change {path_text(pipe_dir)}, so they can make the program connect to a daemon of"
             " their own. chmod 755 prevents this."

@@ -348,8 +348,17 @@ def judge_entry(place: Path, fd: int, found: os.stat_result, owners: Collection[
 
 
 def _writers(fd: int, found: os.stat_result, owners: Collection[int]) -> str:
-    """Who else may write to it, or nothing."""
-    if stat.S_ISLNK(found.st_mode) or (stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX):
+    """Who else may write to it, or take what is in it away, or nothing."""
+    return "" if _is_sticky(found) else _adders(fd, found, owners)
+
+
+def _is_sticky(found: os.stat_result) -> bool:
+    return stat.S_ISDIR(found.st_mode) and bool(found.st_mode & stat.S_ISVTX)
+
+
+def _adders(fd: int, found: os.stat_result, owners: Collection[int]) -> str:
+    """Who else may write to it, or put something in it, also where it is sticky; or nothing."""
+    if stat.S_ISLNK(found.st_mode):
         return ""
     if found.st_mode & stat.S_IWOTH:
         return "everybody"
@@ -451,19 +460,24 @@ def _runners(path: Path, way: Iterable[int]) -> Iterator[int]:
             yield ANYBODY
 
 
-def hold_directory(place: Path, above: int, held: ExitStack, owners: Collection[int]) -> tuple[int, bool]:
-    """The directory itself, which no link may be, in the one that is held as ``above``, until ``held`` ends; whether
-    others may write to it. Raises NotTrustedError where others own it or run its file system, and OSError."""
+Access = Literal["closed", "sticky", "open"]
+"""What others may do in a directory: nothing, put there what is not there, or exchange all that is."""
+
+
+def hold_directory(place: Path, above: int, held: ExitStack, owners: Collection[int]) -> tuple[int, Access]:
+    """The directory itself, which no link may be, in the one that is held as ``above``, until ``held`` ends; what
+    others may do in it. Raises NotTrustedError where others own it or run its file system, and OSError."""
     fd = os.open(place.name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
     held.callback(os.close, fd)
     judge_mounts(place, (fd,), owners)
+    found = os.fstat(fd)
     try:
-        judge_entry(place, fd, os.fstat(fd), owners)
+        judge_entry(place, fd, found, owners)
     except NotTrustedError as error:
         if error.fault != "writable":
             raise
-        return fd, True
-    return fd, False
+        return fd, "open"
+    return fd, "sticky" if _adders(fd, found, owners) else "closed"
 
 
 # The one place where logs are opened: whose they are decides whether they are read.
