@@ -23,7 +23,15 @@ from mpstui.core.text import error_text, path_text, printable
 from mpstui.core.trust import ANYBODY
 from mpstui.system.own import roots
 from mpstui.system.procfs import nameless_uid, user_name
-from mpstui.system.trusted import NotTrustedError, judge_directory, judge_open, judge_way, open_trusted, walk
+from mpstui.system.trusted import (
+    NotTrustedError,
+    judge_directory,
+    judge_open,
+    judge_way,
+    make_directory,
+    open_trusted,
+    walk,
+)
 
 SYSTEM: Final = Path("/etc/mpstui/config.toml")
 """Root's, for every user of the machine. No variable names another one: it may hold a policy."""
@@ -188,8 +196,9 @@ def make_folder(path: Path) -> None:
     """Where it is missing, for this user alone. Behind sudo it may be in the home of whoever calls it, where root would
     follow his links. Raises NotTrustedError and OSError."""
     if os.geteuid() == 0:
-        judge_way(path, roots())
-    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_directory(path.absolute(), roots(), 0o700)
+    else:
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
 
 
 def _owner(path: str) -> int | None:
@@ -244,7 +253,7 @@ def folder_of(path: Path) -> Iterator[Path]:
     as this lasts. Raises PermissionError where another user has made a link on the way there: somebody who named that
     directory has not named what its owner leads it to. And OSError."""
     with ExitStack() as held:
-        way, steered = walk(path.absolute(), held, None, False)
+        way, steered = walk(path.absolute(), held, None)
         if others := steered - {0, os.geteuid()}:
             whose = "another user" if ANYBODY in others else user_name(min(others))
             raise PermissionError(errno.EPERM, f"{whose} has made a link on the way there", path_text(path))

@@ -11,7 +11,7 @@ from mpstui.core.requests import ExitStatus
 from mpstui.core.text import path_text, unprintable
 from mpstui.observe.discovery import PATH_LIMIT, left_by_others
 from mpstui.system.procfs import user_name
-from mpstui.system.trusted import NotTrustedError, judge_way
+from mpstui.system.trusted import NotTrustedError, judge_mounts, judge_way
 
 _OTHERS_WRITE = 0o022
 
@@ -80,6 +80,7 @@ def prepare(directory: Path, mode: int) -> tuple[str, ...]:
     except OSError as error:
         raise _refusal(directory, error) from None
     try:
+        _judge_mount(directory, descriptor)
         found = os.fstat(descriptor)
         if found.st_uid != os.geteuid():
             raise DaemonError(
@@ -109,6 +110,14 @@ def prepare(directory: Path, mode: int) -> tuple[str, ...]:
     finally:
         os.close(descriptor)
     return ()
+
+
+def _judge_mount(directory: Path, descriptor: int) -> None:
+    """Raises DaemonError where somebody else runs the file system of it, and says of what is there what he likes."""
+    try:
+        judge_mounts(directory, (descriptor,), {0, os.geteuid()})
+    except NotTrustedError as error:
+        raise DaemonError(f"{error}: choose another directory", ExitStatus.NOT_PERMITTED) from None
 
 
 def _has_files_of_others(folder: int) -> bool:

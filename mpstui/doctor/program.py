@@ -197,7 +197,7 @@ def _rooted(pid: int, path: str) -> Path:
 def _devices(pid: int) -> tuple[str, ...] | None:
     try:
         with ExitStack() as held:
-            way, _ = walk(_rooted(pid, "/dev/-"), held, None, False)
+            way, _ = walk(_rooted(pid, "/dev/-"), held, None)
             return tuple(_driver_files(way[-1]))
     except OSError:
         return None
@@ -219,7 +219,7 @@ def _driver_files(folder: int) -> list[str]:
 def _shm(pid: int) -> Shm | None:
     try:
         with ExitStack() as held:
-            way, _ = walk(_rooted(pid, "/dev/shm/-"), held, None, False)  # noqa: S108 - the kernel's name for it
+            way, _ = walk(_rooted(pid, "/dev/shm/-"), held, None)  # noqa: S108 - the kernel's name for it
             found = os.fstat(way[-1])
             free = os.fstatvfs(way[-1])
             return Shm((found.st_dev, found.st_ino), free.f_bavail * free.f_frsize)
@@ -236,7 +236,7 @@ def _pipe(pid: int, asked: Inside, uid: int | None, groups: frozenset[int]) -> I
     shown = path_text(asked.path)
     try:
         with ExitStack() as held:
-            way, _ = walk(_rooted(pid, asked.path + "/-"), held, None, False)
+            way, _ = walk(_rooted(pid, asked.path + "/-"), held, None)
             for folder in way:
                 if not _may(os.fstat(folder), uid, groups, 1):
                     return asked._replace(state="closed", detail=f"its user may not enter {shown}, or a way to it")

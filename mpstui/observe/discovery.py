@@ -428,7 +428,7 @@ def _open_to_others(pipe_dir: Path, owners: Collection[int], folder: int | None 
     place = pipe_dir
     for _ in range(_LINKS):
         with ExitStack() as held:
-            above = walk(place, held, owners, False)[0][-1]
+            above = walk(place, held, owners)[0][-1]
             if place.is_symlink():
                 if not makers_of(place, os.lstat(place), owners) <= {*owners}:
                     raise NotTrustedError(f"{path_text(place)} is a link of somebody else's", "owner")
@@ -895,7 +895,7 @@ def _who_leads(path: Path) -> int:
     try:
         owner = os.stat(path).st_uid
         with ExitStack() as held:
-            makers = walk(path / "-", held, None, False)[1]
+            makers = walk(path / "-", held, None)[1]
     except (OSError, ValueError):
         return 2
     if (inside := INSIDE.match(os.fsencode(path))) is not None:

@@ -397,11 +397,11 @@ def _folder(place: TurnPlace, held: ExitStack) -> int:
         with suppress(OSError):
             os.mkdir(folder, 0o700)
     try:
-        return walk(place.path, held, owners, place.instead)[0][-1]
+        return walk(place.path, held, owners, 0o700 if place.instead else None)[0][-1]
     except NotTrustedError as error:
         if error.fault != "writable" or not place.exposed:
             raise
-    return hold_directory(folder, walk(folder, held, owners, False)[0][-1], held, owners)[0]
+    return hold_directory(folder, walk(folder, held, owners)[0][-1], held, owners)[0]
 
 
 def _open_in(folder: int, place: TurnPlace) -> int:

@@ -32,7 +32,7 @@ from mpstui.sim.simd.config import (
 )
 from mpstui.sim.simd.process import start_ticks
 from mpstui.system.own import OURS_ALONE, ROOT
-from mpstui.system.trusted import NotTrustedError, judge_way
+from mpstui.system.trusted import NotTrustedError, make_directory
 
 _END_SECONDS: Final = 120.0
 """After a SIGKILL; a busy machine takes its time."""
@@ -96,11 +96,10 @@ class SimNode:
                 f"{path_text(pipe_dir)} is too long for the daemon's sockets (at most {SOCKET_PATH_LIMIT - 19} bytes)"
             )
         try:
-            judge_way(pipe_dir, owners())
-            pipe_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
+            make_directory(pipe_dir, owners(), 0o755)
             if (problem := untrusted_directory(pipe_dir)) is not None:
                 raise SimError(f"{problem}: a simulated node needs a directory that nobody else can change")
-            node.log_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
+            make_directory(node.log_dir, owners(), 0o755)
             write_marker(
                 pipe_dir,
                 default_gpus(gpus, driver=driver or driver_with(options)) if isinstance(gpus, int) else tuple(gpus),

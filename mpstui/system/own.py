@@ -104,7 +104,7 @@ def _fault(path: str, program: bool) -> str:
         meant = place if program else place.parent
         with ExitStack() as held:
             passed: list[tuple[Path, int]] = []
-            way, steered = walk(place, held, None, False, passed)
+            way, steered = walk(place, held, None, passed=passed)
             if program:
                 passed.append((place, os.open(place.name, os.O_PATH | os.O_NOFOLLOW, dir_fd=way[-1])))
                 held.callback(os.close, passed[-1][1])

@@ -64,7 +64,7 @@ def open_trusted(path: Path, flags: int, owners: Collection[int], *, make: bool 
     the other end of a FIFO. Raises NotTrustedError, and OSError.
     """
     with ExitStack() as held:
-        way, steered = walk(path, held, owners, make)
+        way, steered = walk(path, held, owners, 0o700 if make else None)
         fd = _open(path, flags, way[-1])
         try:
             found = _regular(path, fd)
@@ -86,14 +86,14 @@ def judge_directory(path: Path, owners: Collection[int]) -> None:
     no directory.
     """
     with ExitStack() as held:
-        walk(path / "-", held, owners, False)
+        walk(path / "-", held, owners)
 
 
 def judge_own(path: Path, owners: Collection[int]) -> None:
     """As :func:`judge_directory`, for a directory in which others may not make anything either, as in one that is
     sticky; the way is judged as far as there is one. OSError where it is not there."""
     with ExitStack() as held:
-        way, _ = walk(path / "-", held, owners, False)
+        way, _ = walk(path / "-", held, owners)
         mode = stat.S_IMODE(os.fstat(way[-1]).st_mode)
         if mode & stat.S_ISVTX and mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise NotTrustedError(f"others may write to {path_text(path)} (mode {mode:04o})", "writable", "others")
@@ -143,6 +143,13 @@ def judge_way(path: Path, owners: Collection[int]) -> None:
     judge_directory(there, owners)
 
 
+def make_directory(path: Path, owners: Collection[int], mode: int) -> None:
+    """Makes what is missing of the way to the directory and itself, with that mode, each in the one that was looked at.
+    Raises NotTrustedError where others than ``owners`` have some of the way, and OSError."""
+    with ExitStack() as held:
+        walk(path / "-", held, owners, mode)
+
+
 def open_named(path: Path) -> int:
     """A descriptor, to read, of the regular file that somebody asked to be read, whoever owns it.
 
@@ -151,7 +158,7 @@ def open_named(path: Path) -> int:
     """
     own = {0, os.geteuid()}
     with ExitStack() as held:
-        way, steered = walk(path, held, None, False)
+        way, steered = walk(path, held, None)
         fd = _open(path, os.O_RDONLY, way[-1])
         try:
             found = _regular(path, fd)
@@ -227,11 +234,12 @@ def walk(
     path: Path,
     held: ExitStack,
     owners: Collection[int] | None,
-    make: bool,
+    make: int | None = None,
     passed: list[tuple[Path, int]] | None = None,
 ) -> tuple[list[int], frozenset[int]]:
     """The directories down to the one that holds ``path``, open until ``held`` ends, and who decides where the way
     leads: the owners that are not root, of all of it; without ``owners``, when it is walked as it is, of its links.
+    ``make``: the mode of a missing directory, which is made then, where nobody else runs a file system so far.
     ``passed`` is given each directory and link that the way goes through, also those that a link leads out of again.
 
     Whoever runs a file system in user space has made what is on it, whatever it says: with ``owners`` nobody else may
@@ -260,7 +268,7 @@ def walk(
                 names.pop()
             continue
         place = Path(os.fsdecode(b"/".join((*names, name)).replace(b"//", b"/")))
-        fd = _entry(name, way[-1], make)
+        fd = _entry(path, name, way[-1], seen, owners, make)
         held.callback(os.close, fd)
         seen.append((place, fd))
         found = os.fstat(fd)
@@ -324,16 +332,24 @@ def makers_of(place: Path, found: os.stat_result, owners: Collection[int] | None
     return {found.st_uid} - {0}
 
 
-def _entry(name: bytes, above: int, make: bool) -> int:
+def _entry(
+    path: Path,
+    name: bytes,
+    above: int,
+    seen: Iterable[tuple[Path, int]],
+    owners: Collection[int] | None,
+    make: int | None,
+) -> int:
     """A descriptor of what has that name in the directory ``above``, a link itself; with ``make`` a directory that is
-    made where there is nothing."""
+    made where there is nothing, and where nobody but ``owners`` runs a file system that was ``seen`` on the way."""
     try:
         return os.open(name, _LOOK, dir_fd=above)
     except FileNotFoundError:
-        if not make:
+        if make is None or owners is None:
             raise
+    judge_mounts(path, (fd for _, fd in seen), owners)
     with suppress(FileExistsError):  # made meanwhile: by whom is looked at next
-        os.mkdir(name, 0o700, dir_fd=above)
+        os.mkdir(name, make, dir_fd=above)
     return os.open(name, _LOOK, dir_fd=above)
 
 

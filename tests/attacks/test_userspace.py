@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from mpstui.config import put_file
+from mpstui.config import PrivateFileError, make_folder, private_file, put_file
+from mpstui.daemons import directories
+from mpstui.daemons.directories import DaemonError
 from mpstui.observe.discovery import find_speaker
+from mpstui.sim.node import SimError, SimNode
 from mpstui.system import own
 from mpstui.system.own import own_path, temporary_place
-from mpstui.system.trusted import NotTrustedError, is_believed, judge_directory, open_named, owners_of
+from mpstui.system.trusted import NotTrustedError, is_believed, judge_directory, open_named, open_trusted, owners_of
 
 from .conftest import Stranger
 from .userspace import mounted
+
+REFUSALS = (NotTrustedError, PrivateFileError, SimError, DaemonError)
 
 
 @pytest.fixture
@@ -67,6 +73,33 @@ def test_nor_does_its_link_lead_what_root_writes_or_reads(his: Path, stranger: S
         with pytest.raises(NotTrustedError):
             open_named(his / "link" / "control.log")
     assert os.listdir(mine) == ["control.log"]
+
+
+MAKERS: dict[str, Callable[[Path, Path], object]] = {
+    "the audit log": lambda there, own: open_trusted(there / "new" / "log", os.O_CREAT | os.O_WRONLY, {0}, make=True),
+    "a file of root's own": lambda there, own: private_file(there / "new" / "url", "text"),
+    "a folder for the state": lambda there, own: make_folder(there / "new" / "mpstui"),
+    "a simulated node": lambda there, own: SimNode.start(there / "new" / "node", daemon=False),
+    "its logs": lambda there, own: SimNode.start(own / "node", log_dir=there / "new" / "logs", daemon=False),
+    "a daemon's directory": lambda there, own: directories.prepare(there / "new" / "mps", 0o755),
+}
+
+
+@pytest.mark.parametrize("what", MAKERS)
+def test_nor_does_root_make_a_directory_where_its_link_leads(
+    his: Path, stranger: Stranger, roots: Stranger, what: str
+) -> None:
+    """It was made while the way was walked, and who runs the file system was looked at behind that."""
+    (mine := roots.home / "mine").mkdir()
+    (own_place := roots.home / "own").mkdir()
+    with mounted(his, stranger.uid, leads=mine), pytest.raises(REFUSALS, match=f"UID {stranger.uid} runs"):
+        MAKERS[what](his / "link", own_place)
+    assert os.listdir(mine) == []
+
+
+def test_nor_is_what_it_calls_roots_a_daemons_directory(his: Path, stranger: Stranger) -> None:
+    with mounted(his, stranger.uid), pytest.raises(DaemonError, match=f"UID {stranger.uid} runs"):
+        directories.prepare(his, 0o755)
 
 
 def test_what_is_said_of_it_in_path_is_who_runs_it(his: Path, stranger: Stranger) -> None:
