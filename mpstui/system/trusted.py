@@ -40,6 +40,9 @@ _MOUNT_ID: Final = pattern(rb"^mnt_id:\s*([0-9]+)", re.MULTILINE)
 _OF_PROCESS: Final = pattern(rb"/proc/([0-9]+)/")
 _FUSE_OWNER: Final = pattern(rb"(?:^|,)user_id=([0-9]+)")
 
+_USERS_OF: Final = 0xB701
+"""NS_GET_USERNS: the user namespace that a namespace is of."""
+
 Fault = Literal["owner", "writable", "link", "kind", "hard_links", "steered"]
 
 
@@ -294,7 +297,7 @@ def _makers_by_mount(path: Path, way: Sequence[int], links: Sequence[int], owner
     """Who has a say in where the way leads since a file system of a link on it is his; with ``owners`` nobody else may
     run one of the whole way."""
     if owners is None:
-        return {*_runners(path, links)} - {0}
+        return {uid for uid, _ in _runners(path, links)} - {0}
     judge_mounts(path, way, owners)
     return set()
 
@@ -440,17 +443,17 @@ def _group_name(gid: int) -> str:
 def judge_mounts(path: Path, way: Iterable[int], owners: Collection[int]) -> None:
     """Raises NotTrustedError on a file system in user space that somebody else runs: it may say what it likes of who
     owns its files, and where its links lead. ``way``: what the way goes through, the links too."""
-    for uid in _runners(path, way):
-        if uid == ANYBODY:
-            text = f"{path_text(path)} is on a file system that is no longer mounted"
-            raise NotTrustedError(text, "steered", "others")
+    for uid, said in _runners(path, way):
         if uid not in owners:
-            whose = user_name(uid)
-            raise NotTrustedError(f"{path_text(path)} is on a file system that {whose} runs", "owner", whose)
+            known = uid != ANYBODY
+            whose = user_name(uid) if known else "others"
+            text = f"{path_text(path)} is on a file system {said or f'that {whose} runs'}"
+            raise NotTrustedError(text, "owner" if known else "steered", whose)
 
 
-def _runners(path: Path, way: Iterable[int]) -> Iterator[int]:
-    """The users who run the file systems in user space that are on the way; ANYBODY for one that is not mounted.
+def _runners(path: Path, way: Iterable[int]) -> Iterator[tuple[int, str]]:
+    """The users who run the file systems in user space that are on the way; where that is not known, ANYBODY with what
+    is said of it.
 
     It may be taken away after its answers and before the list of what is mounted is read, and is in none then; another
     process' root has a list of its own, and whoever runs that process is judged.
@@ -466,14 +469,40 @@ def _runners(path: Path, way: Iterable[int]) -> Iterator[int]:
             continue
         kind, *_, options = line.partition(b" - ")[2].split(b" ")
         if kind.startswith(b"fuse") and (user := _FUSE_OWNER.search(options)):
-            yield int(user[1])
+            yield _runner(int(user[1]))
     if not left or INSIDE.match(os.fsencode(path)):
         return
     numbers = {line.split(b" ", 1)[0] for line in lines}
     for fd in left.values():  # as of a volume of btrfs, whose number no line has
         number = _MOUNT_ID.search(read_proc(f"/proc/self/fdinfo/{fd}", 1 << 12) or b"")
         if number is None or number[1] not in numbers:
-            yield ANYBODY
+            yield ANYBODY, "that is no longer mounted"
+
+
+def _runner(number: int) -> tuple[int, str]:
+    """The user of that number in the list of what is mounted, which has it as the user namespace has that mounted it.
+
+    That is this process's, one above it, or one below where this process has come into a container's mounts. Only root
+    of one above is root here too: every other number is somebody else's there, and one below is its own root.
+    """
+    if (nameless_uid() is None or number == 0) and not _mounts_are_below():
+        return number, ""
+    return ANYBODY, f"that UID {number} runs, which is not known to be a UID of this user namespace"
+
+
+def _mounts_are_below() -> bool:
+    """Whether the mounts that this process sees are those of a user namespace below its own."""
+    with suppress(OSError):
+        mounts = os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            users = fcntl.ioctl(mounts, _USERS_OF)  # EPERM: of one above, which is not told
+        finally:
+            os.close(mounts)
+        try:
+            return os.fstat(users).st_ino != os.stat("/proc/self/ns/user").st_ino
+        finally:
+            os.close(users)
+    return False
 
 
 Access = Literal["closed", "sticky", "open"]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +21,7 @@ from mpstui.system.own import own_path, temporary_place
 from mpstui.system.trusted import NotTrustedError, is_believed, judge_directory, open_named, open_trusted, owners_of
 
 from .conftest import Stranger
+from .programs import ROOT
 from .userspace import mounted
 
 REFUSALS = (NotTrustedError, PrivateFileError, SimError, DaemonError)
@@ -106,3 +110,59 @@ def test_what_is_said_of_it_in_path_is_who_runs_it(his: Path, stranger: Stranger
     with mounted(his, stranger.uid, leads=Path("/usr/bin")):
         said = own.why_not_roots(os.fspath(his / "link"), program=False)
     assert said.startswith(f"{his}/link is on a file system that UID {stranger.uid} runs: ")
+
+
+APART = """
+import sys
+from pathlib import Path
+from mpstui.system.trusted import NotTrustedError, judge_directory
+try:
+    judge_directory(Path(sys.argv[1]), set(map(int, sys.argv[2].split(","))))
+except NotTrustedError as error:
+    sys.exit(str(error))
+"""
+
+
+@pytest.mark.skipif(shutil.which("unshare") is None, reason="there is no unshare")
+@pytest.mark.parametrize(("runs", "owners"), [(65534, "0,65534"), (64101, "0,64101"), (0, "0")])
+def test_in_a_user_namespace_its_users_are_told_by_the_numbers_of_the_one_above(
+    his: Path, runs: int, owners: str
+) -> None:
+    """The list of what is mounted has the numbers of where it was mounted: those of a user above were one's own, and
+    nobody's those of all who have none, among them the machine's root."""
+    with mounted(his, runs):
+        apart = ("unshare", "--user", "--map-root-user", sys.executable, "-c", APART, his / "bin", owners)
+        done = subprocess.run(apart, capture_output=True, text=True, timeout=120, check=False, cwd=ROOT)
+    if done.stderr.startswith("unshare:"):
+        pytest.skip(f"no user namespaces here: {done.stderr}")
+    assert (done.returncode == 0) is (runs == 0), done
+    assert runs == 0 or f"that UID {runs} runs, which is not known" in done.stderr, done
+
+
+BELOW = """
+import os
+from pathlib import Path
+from mpstui.system import trusted
+device, read = os.stat("/proc").st_dev, trusted.read_proc
+line = f"77 1 {os.major(device)}:{os.minor(device)} / /proc rw - fuse his rw,user_id=0,group_id=0".encode()
+trusted.read_proc = lambda path, *more: line if path == "/proc/self/mountinfo" else read(path, *more)
+try:
+    trusted.judge_directory(Path("/proc"), {0})
+    print("root's")
+except trusted.NotTrustedError as error:
+    print(error)
+"""
+
+
+@pytest.mark.skipif(shutil.which("nsenter") is None, reason="there is no nsenter")
+@pytest.mark.parametrize("user", [True, False])
+def test_among_the_mounts_of_a_container_its_root_is_not_the_machines(roots: Stranger, user: bool) -> None:
+    within = ["unshare", "--mount", *(["--user", "--map-root-user"] if user else []), "sh", "-c", "echo ready; read x"]
+    container = roots.start(*within, stdin=subprocess.PIPE)
+    assert container.stdout is not None
+    if (line := container.stdout.readline()) != "ready\n":
+        pytest.skip(f"no user namespaces here: {line}")
+    entered = ("nsenter", f"--mount=/proc/{container.pid}/ns/mnt", sys.executable, "-c", BELOW)
+    done = subprocess.run(entered, capture_output=True, text=True, timeout=120, check=True, cwd=ROOT)
+    said = ("not known to be a UID of this user namespace" in done.stdout, done.stdout == "root's\n")
+    assert said == (user, not user), done
