@@ -9,8 +9,9 @@ import stat
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -73,16 +74,16 @@ def find_program(name: str, environment: Mapping[str, str] = os.environ) -> str:
         return name
     if not name:
         raise ProgramError(MISSING)
-    # lexists asks a place that has answered just now; what a link leads to may be on a mount that does not.
-    found = [f"{place}/{name}" for place in _own_places(environment) if os.path.lexists(f"{place}/{name}")]
-    if os.geteuid() != 0:
-        good = next(filter(_is_program, found), None)
-    else:
-        said = _ask({f"file {each}": partial(why_not_roots, each) for each in found}, bad=0.0)
-        good = next((each for each in found if not said[f"file {each}"]), None)
-    if good is None:
+    places, root = _own_places(environment), os.geteuid() == 0
+    there = os.path.lexists if root else _is_program
+    said = _ask({(place, f"there {name}"): partial(_absent, there, f"{place}/{name}") for place in places}, 0.0, 0.0, 1)
+    found = [place for place in places if not said[place, f"there {name}"]]
+    if root:  # what a link leads to may be on a mount that does not answer
+        said = _ask({(place, f"file {name}"): partial(why_not_roots, f"{place}/{name}") for place in found}, bad=0.0)
+        found = [place for place in found if not said[place, f"file {name}"]]
+    if not found:
         raise ProgramError(_why_not_found(name, _places(environment)))
-    return good
+    return f"{found[0]}/{name}"
 
 
 def why_not_roots(path: str, *, program: bool = True) -> str:
@@ -145,6 +146,10 @@ def _writer(fd: int, found: os.stat_result, *, last: bool) -> str:
     return "" if good and not has_acl(fd) else "its group"
 
 
+def _absent(is_there: Callable[[str], bool], path: str) -> str:
+    return "" if is_there(path) else _ABSENT
+
+
 def _is_program(path: str) -> bool:
     return os.path.isfile(path) and os.access(path, os.X_OK)
 
@@ -160,30 +165,72 @@ def _places(environment: Mapping[str, str]) -> list[str]:
 
 
 class _Look:
-    """At something in PATH, in a thread: what is mounted there may never answer, and the command has a deadline."""
+    """At something in a place: what is mounted there may never answer, and the command has a deadline."""
 
     def __init__(self, look: Callable[[], str]) -> None:
         self.begun = time.monotonic()
         self.said = _SILENT
-        self._thread = threading.Thread(target=self._run, args=(look,), daemon=True)
+        self.over = threading.Event()
+        self._look = look
+
+    def run(self) -> None:
         try:
-            self._thread.start()
-        except RuntimeError:  # of processes there are as many as there may be
-            self.said = _NO_THREAD
+            self.said = self._look()
+        except Exception as error:  # whatever it is, it is what came of the look
+            self.said = f"{_UNSEEN}: {error_text(error)}"
+        self.over.set()
 
-    def _run(self, look: Callable[[], str]) -> None:
-        self.said = look()
+    def give_up(self) -> None:
+        self.said = _NO_THREAD
+        self.over.set()
 
-    def holds(self, bad: float) -> bool:
-        """Whether it need not be looked again: it is not long ago, or has not come to its end."""
+    def holds(self, good: float, bad: float) -> bool:
+        """Whether it need not be looked again: it is not so many seconds ago, or has not come to its end."""
         if self.said.startswith(_UNSEEN):  # for want of a descriptor, of memory: not the fault of what is there
             bad = 0.0
-        return self._thread.is_alive() or time.monotonic() - self.begun < (bad if self.said else _HOLDS)
+        return not self.over.is_set() or time.monotonic() - self.begun < (bad if self.said else good)
 
-    def wait(self) -> None:
+
+class _Pool:
+    """The threads that look, each at one thing after the other: PATH may have thousands of places. Where nothing has
+    come of any of them for a moment, as all are kept waiting, one more helps."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[_Look] = deque()
+        self._done = 0
+
+    def begin(self, looks: Sequence[_Look], threads: int) -> None:
+        self._waiting.extend(looks)
+        helped = [self._help() for _ in range(min(threads, len(self._waiting)))]
+        if False not in helped[:1]:
+            return
+        for look in looks:  # of processes there are as many as there may be
+            with suppress(ValueError):  # taken meanwhile
+                self._waiting.remove(look)
+                look.give_up()
+
+    def wait(self, look: _Look) -> None:
         """Also for one that was begun elsewhere just now."""
-        if self.said != _NO_THREAD:
-            self._thread.join(max(0.0, self.begun + _ANSWERS - time.monotonic()))
+        while (left := look.begun + _ANSWERS - time.monotonic()) > 0:
+            done = self._done
+            if look.over.wait(min(left, _MOMENT)):
+                return
+            if done == self._done and self._waiting:
+                self._help()
+
+    def _help(self) -> bool:
+        """Whether a thread could be started."""
+        try:
+            threading.Thread(target=self._work, daemon=True).start()
+        except RuntimeError:
+            return False
+        return True
+
+    def _work(self) -> None:
+        with suppress(IndexError):  # nothing is left
+            while True:
+                self._waiting.popleft().run()
+                self._done += 1
 
 
 _HOLDS: Final = 10.0
@@ -202,24 +249,56 @@ _SILENT: Final = "it does not answer"
 _NO_THREAD: Final = f"{_UNSEEN}: no thread can be started"
 _STANDS: Final = "that depends on where you are; write the places of PATH from / on"
 _AGAIN: Final = "install the program again as root, in a place of root's"
-_looks: Final[dict[str, _Look]] = {}
+_THREADS: Final = 8
+_MOMENT: Final = 0.05
+_Question = tuple[str, str]
+"""A place, and what is asked of it."""
+_looks: Final[dict[_Question, _Look]] = {}
+_silent: Final[dict[str, _Look]] = {}
+"""Of each place what it has not answered in time: until it does, nothing else is asked of it."""
+_pool: Final = _Pool()
 
 
-def _ask(questions: Mapping[str, Callable[[], str]], bad: float = _HOLDS) -> dict[str, str]:
-    """What came of each, of all at once; ``bad``: seconds for which one holds that said something."""
-    looks = {key: found for key in questions if (found := _looks.get(key)) is not None and found.holds(bad)}
-    for key in questions.keys() - looks.keys():
-        looks[key] = _looks[key] = _Look(questions[key])
-    for look in looks.values():
-        look.wait()
-    return {key: looks[key].said for key in questions}
+def _forget() -> None:
+    """In a process that is forked off no thread looks on."""
+    _looks.clear()
+    _silent.clear()
+    _pool.__init__()  # type: ignore[misc]
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
+def _ask(
+    questions: Mapping[_Question, Callable[[], str]],
+    good: float = _HOLDS,
+    bad: float = _HOLDS,
+    threads: int = _THREADS,
+) -> dict[_Question, str]:
+    """What came of each, of all at once; ``good`` and ``bad``: seconds for which one holds that said nothing, and
+    something. ``threads``: how many look, as long as they get on."""
+    looks, new = dict[_Question, _Look](), list[_Look]()
+    for key, question in questions.items():
+        look = _silent.get(key[0])
+        if look is None or look.over.is_set():
+            look = _looks.get(key)
+        if look is None or not look.holds(good, bad):
+            look = _looks[key] = _Look(question)
+            new.append(look)
+        looks[key] = look
+    _pool.begin(new, threads)
+    for (place, _), look in looks.items():
+        _pool.wait(look)
+        if not look.over.is_set():
+            _silent[place] = look
+    return {key: look.said for key, look in looks.items()}
 
 
 def _others(places: Sequence[str]) -> dict[str, str]:
     """Of these the ones where somebody else can put a program, and those that do not answer, or are not there, each
     with why."""
-    said = _ask({place: partial(_why_others, place) for place in places})
-    return {place: why for place, why in said.items() if why}
+    said = _ask({(place, "place"): partial(_why_others, place) for place in places})
+    return {place: why for (place, _), why in said.items() if why}
 
 
 def _why_others(place: str) -> str:
@@ -234,10 +313,12 @@ def _why_not_found(name: str, places: Sequence[str]) -> str:
         place: os.path.join(place, name) for place in places if others.get(place) not in {_ABSENT, _SILENT, _NO_THREAD}
     }
     said = _ask(
-        {f"why {each}": partial(_why_not_used, each, others.get(place, "")) for place, each in there.items()}, 0.0
+        {(place, f"why {name}"): partial(_why_not_used, each, others.get(place, "")) for place, each in there.items()},
+        0.0,
+        0.0,
     )
     for place, each in there.items():
-        if (why := said[f"why {each}"]) in {_SILENT, _NO_THREAD}:
+        if (why := said[place, f"why {name}"]) in {_SILENT, _NO_THREAD}:
             unseen.append((place, why))
         elif why:
             return f"PATH leads to {path_text(Path(each))}, which is not used: {why}"
@@ -261,21 +342,26 @@ def temporary_place() -> str:
     and for nobody the one where he stands, which Python's own search ends with. Raises OSError."""
     whys = list[str]()
     for place in dict.fromkeys((os.environ.get("TMPDIR", ""), "/tmp", "/var/tmp")):  # noqa: S108
-        try:
-            if not os.path.isabs(place):
-                continue
-            if not os.access(place, os.W_OK | os.X_OK):
-                whys.append(f"{path_text(Path(place))} is not there, or cannot be written")
-                continue
-            if os.geteuid() == 0:
-                judge_directory(Path(place), roots())
-        except (NotTrustedError, OSError) as error:
-            whys.append(error_text(error))
+        if not os.path.isabs(place):
             continue
-        return place
+        key = place, "temporary"
+        if not (why := _ask({key: partial(_why_not_temporary, place)}, 0.0, 0.0)[key]):
+            return place
+        whys.append(f"{path_text(Path(place))} {why.removeprefix('it ')}" if why.startswith("it ") else why)
     text = "there is no place for temporary files that can be written and that nobody else can change"
     remedy = "set TMPDIR to a directory that only you can write to"
     raise FileNotFoundError(errno.ENOENT, f"{text} ({'; '.join(whys)}): {remedy}")
+
+
+def _why_not_temporary(place: str) -> str:
+    if not os.access(place, os.W_OK | os.X_OK):
+        return "it is not there, or cannot be written"
+    try:
+        if os.geteuid() == 0:
+            judge_directory(Path(place), roots())
+    except (NotTrustedError, OSError) as error:
+        return error_text(error)
+    return ""
 
 
 def roots() -> set[int]:
