@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,7 +22,7 @@ from mpstui.cli.output import (
 from mpstui.cli.verbs import chosen, draft
 from mpstui.core.cells import client_line
 from mpstui.core.model import Daemon, ProcessKey, Snapshot
-from mpstui.core.text import path_text, plural
+from mpstui.core.text import path_text, path_word, plural
 from mpstui.operations.check import Refused, owner_typed
 from mpstui.operations.operation import Operation
 from mpstui.operations.rescue import targets
@@ -213,7 +212,7 @@ def _client_of(pid: int, request: Request, snapshot: Snapshot, named: Sequence[P
         text = (
             f"nothing was sent: process {pid} is in another PID namespace, and the daemon knows it as client "
             f"{client.pid}. To terminate it: mpstui terminate {client.pid} --pipe-dir "
-            f"{shlex.quote(path_text(daemon.pipe_dir))}"
+            f"{path_word(daemon.pipe_dir)}"
         )
         raise Refused(text, ExitStatus.REFUSED_BY_SAFETY_RULE)
     places = ", ".join(path_text(d.pipe_dir) for d in there)

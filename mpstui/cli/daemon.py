@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import os
 import pwd
-import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -18,7 +17,7 @@ from mpstui.cli.apply import apply_profile
 from mpstui.cli.change import change
 from mpstui.cli.output import NO_DAEMON, agreed, complain, meant, print_json, print_result, tell
 from mpstui.core.model import DEFAULT_MODE, EXCLUSIVE_PROCESS, Daemon, Device, Snapshot
-from mpstui.core.text import UNKNOWN, path_text
+from mpstui.core.text import UNKNOWN, path_text, path_word
 from mpstui.daemons.spec import DaemonSpec, Started, Wish, spec_of_profile, specs_of, usual_dir
 from mpstui.daemons.units import unit_text
 from mpstui.fields import (
@@ -243,7 +242,7 @@ def _stop(options: argparse.Namespace, pipe_dirs: tuple[Path, ...], node: api.No
 def _left_exclusive(one: Daemon, snapshot: Snapshot) -> list[str]:
     """What a start has set and this stop leaves, with the command that gives it back."""
     left = api.modes_to_give_back(one, snapshot, kept=True)
-    command = f"mpstui daemon stop --exclusive --pipe-dir {shlex.quote(path_text(one.pipe_dir))}"
+    command = f"mpstui daemon stop --exclusive --pipe-dir {path_word(one.pipe_dir)}"
     back = "compute mode stays EXCLUSIVE_PROCESS; to set it back to"
     return [f"{uuid}: {back} {mode}: {command}" for uuid, mode in left.items()]
 

@@ -14,7 +14,7 @@ from mpstui import api
 from mpstui.cli.output import complain, meant, no_answer, only_one, output, print_json
 from mpstui.cli.status import print_table
 from mpstui.core.model import Daemon, PartitionTable, SmPartition, Snapshot, Source
-from mpstui.core.text import UNKNOWN, path_text
+from mpstui.core.text import UNKNOWN, path_text, path_word
 from mpstui.fields import (
     CHUNKS,
     INTEGER,
@@ -213,7 +213,7 @@ def _taken_back(
             complain(f"{share.name}: partition {name} is removed again", ExitStatus.DONE)
             continue
         left.append(share)
-        again = f"mpstui partition rm {shlex.quote(name)} --pipe-dir {shlex.quote(path_text(daemon.pipe_dir))}"
+        again = f"mpstui partition rm {shlex.quote(name)} --pipe-dir {path_word(daemon.pipe_dir)}"
         complain(f"{share.name}: partition {name} is there; {again}", ExitStatus.DONE)
     return left
 

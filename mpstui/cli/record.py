@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import shlex
 import signal
 import sys
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ from pathlib import Path
 from mpstui import api
 from mpstui.cli.output import complain
 from mpstui.config import load_config
-from mpstui.core.text import path_text
+from mpstui.core.text import path_text, path_word
 from mpstui.operations.types import ExitStatus
 
 _LOOK = 1.0
@@ -41,7 +40,7 @@ async def _record(
             where = path_text(options.file)
             end_of_it = "until Ctrl-C" if options.seconds is None else f"for {_span(options.seconds)}, or until Ctrl-C"
             print(
-                f"recording to {where} {end_of_it}; mpstui replay {shlex.quote(where)} shows it",
+                f"recording to {where} {end_of_it}; mpstui replay {path_word(options.file)} shows it",
                 file=sys.stderr,
                 flush=True,
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import time
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -100,6 +101,26 @@ def path_text(path: os.PathLike[str] | str | bytes | None, limit: int = 4096) ->
         return printable(name.encode("utf-8", "surrogateescape"), limit)  # bytes that are not UTF-8 become \\xff
     except UnicodeEncodeError:
         return printable(name, limit)
+
+
+def path_word(path: os.PathLike[str] | str) -> str:
+    """A path as a word of a command that is offered for pasting: a name that is shown otherwise than it is, which may
+    be that of another file, is written as bash's ``$'…'``, byte by byte."""
+    shown, name = path_text(path), os.fspath(path)
+    if shown == name:
+        return shlex.quote(shown)
+    try:
+        raw = os.fsencode(name)
+    except UnicodeEncodeError:  # nothing has that name
+        raw = os.fsencode(shown)
+    return f"$'{''.join(map(_in_bash, raw))}'"
+
+
+def _in_bash(byte: int) -> str:
+    char = chr(byte)
+    if char in "\\'":
+        return f"\\{char}"
+    return char if char.isascii() and char.isprintable() else f"\\x{byte:02x}"
 
 
 def unprintable(path: os.PathLike[str] | str) -> str | None:

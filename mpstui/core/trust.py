@@ -6,12 +6,11 @@ send a command to that very daemon; it is not enough to signal another user's pr
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol, TypeVar
 
-from mpstui.core.text import path_text
+from mpstui.core.text import path_text, path_word
 
 ANOTHER_NAMESPACE: Final = "in another PID namespace"
 NOT_PROVED: Final = "not proved to be a PID of this namespace"
@@ -195,7 +194,7 @@ def anothers_place(heard: Heard, whose: str) -> str:
 
 def end_usurped(heard: Heard) -> str:
     """What there is to do about one, sentences: a command would go to whoever answers."""
-    command = f"mpstui daemon stop --force --pipe-dir {shlex.quote(path_text(heard.pipe_dir))}"
+    command = f"mpstui daemon stop --force --pipe-dir {path_word(heard.pipe_dir)}"
     when = "" if heard.speaker.reached is False else ", once its clients have ended,"
     end = f"As root{when or ','} end its process" if heard.uid == 0 else f"End its process{when.removesuffix(',')}"
     return f"{end}: {command}. Start it again in a directory that only its user may change."
@@ -203,7 +202,7 @@ def end_usurped(heard: Heard) -> str:
 
 def end_not_found(heard: Heard) -> str:
     """What there is to do about a daemon that runs and takes no command, a sentence."""
-    command = f"mpstui daemon stop --force --pipe-dir {shlex.quote(path_text(heard.pipe_dir))}"
+    command = f"mpstui daemon stop --force --pipe-dir {path_word(heard.pipe_dir)}"
     whose = "As root, end" if heard.uid == 0 else "End"
     return f"{whose} its process, once its clients have ended: {command}. Then start it again."
 
@@ -245,7 +244,9 @@ def meant(
         other = found[0]
         where = path_text(other.pipe_dir)
         whose = other.speaker.why if other.speaker.uid is not None else f"of an unknown user: {other.speaker.why}"
-        raise NotNamedError(f"the daemon in {where} is {whose}; to use it anyway, name it: --pipe-dir {where}")
+        raise NotNamedError(
+            f"the daemon in {where} is {whose}; to use it anyway, name it: --pipe-dir {path_word(other.pipe_dir)}"
+        )
     return mine
 
 

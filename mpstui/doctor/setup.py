@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
 from mpstui.control.drivers import driver_of, number_of
 from mpstui.core.model import Daemon
-from mpstui.core.text import format_size, owner, path_text, plural
+from mpstui.core.text import format_size, owner, path_text, path_word, plural
 from mpstui.core.trust import NOBODY
 from mpstui.doctor.types import SHM, DirectoryFacts, Facts, Finding, Stray
 from mpstui.observe.discovery import PATH_LIMIT
@@ -178,7 +177,7 @@ def _closing(place: DirectoryFacts) -> str:
     """How others are shut out of it, or let in. A command is given for a directory that its name leads to for certain:
     another's name may hold words of a shell, and may be a link to any file by the time that root runs it."""
     if place.ours:
-        return f"chmod 755 {shlex.quote(path_text(place.pipe_dir))}"
+        return f"chmod 755 {path_word(place.pipe_dir)}"
     return "The owner must set mode 755. Do not change it as root: the path can be a link to another file"
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import math
 import os
-import shlex
 import time as system
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -17,7 +16,7 @@ from typing import Final, Literal, TypeVar
 from mpstui.control.mps import MpsControl
 from mpstui.core.activity import ActivityLook
 from mpstui.core.model import Past, Snapshot
-from mpstui.core.text import error_text, format_size, path_text, printable, unprintable
+from mpstui.core.text import error_text, format_size, path_text, path_word, printable, unprintable
 from mpstui.core.trust import ANYBODY, Speaker, is_anothers, written_by
 from mpstui.history.player import Player, ShownMoment
 from mpstui.history.recording import (
@@ -268,8 +267,7 @@ class Viewer:
         except (RecordingError, RuntimeError, OSError) as error:  # no home folder for that name, or no folder to be in
             return False, error_text(error)
         told = f"{_told(first, (first, last))} to {_told(last, (first, last))}"
-        where = path_text(path)
-        return True, f"{told}, {format_size(size)}, readable by you alone. mpstui replay {shlex.quote(where)} shows it."
+        return True, f"{told}, {format_size(size)}, readable by you alone. mpstui replay {path_word(path)} shows it."
 
     def _save(self, player: Player, path: Path) -> int:
         if not isinstance(player.tape, MemoryTape):

@@ -9,7 +9,6 @@ import functools
 import itertools
 import os
 import re
-import shlex
 import socket
 import stat
 import struct
@@ -24,7 +23,7 @@ from mpstui.control.holder import FileAt, file_at, is_served, listening, listeni
 from mpstui.core.condition import STARTING
 from mpstui.core.late import pattern
 from mpstui.core.model import DEVICES_VARIABLE, EMPTY, LIMIT_VARIABLES, ProcessKey
-from mpstui.core.text import owner, path_text, printable, unprintable
+from mpstui.core.text import owner, path_text, path_word, printable, unprintable
 from mpstui.core.trust import ANYBODY, Speaker, is_anothers, is_usurped, may_signal
 from mpstui.system.memory import INSIDE, read_each, read_start, real_path
 from mpstui.system.procfs import (
@@ -364,7 +363,7 @@ def _put_back(pipe_dir: Path, links: Sequence[str]) -> str:
     and who looks may have put them there, or may put anything where they lead."""
     if _whose_else(pipe_dir) is not None:
         return ""
-    moves, where = [], shlex.quote(path_text(pipe_dir))
+    moves, where = [], path_word(pipe_dir)
     own = sockets_of(lock_holder(pipe_dir) or 0) or frozenset()
     for name in links:
         link = pipe_dir / name
@@ -373,10 +372,10 @@ def _put_back(pipe_dir: Path, links: Sequence[str]) -> str:
             # A socket listens on under another name of the same file system, and on no other one.
             here = found.st_dev == os.stat(pipe_dir).st_dev and own & listening_at(real)
             if here and unprintable(real) is None and _whose_else(real.parent) is None:
-                moves.append(f"mv -f {shlex.quote(path_text(real))} {shlex.quote(path_text(link))}")
+                moves.append(f"mv -f {path_word(real)} {path_word(link)}")
     if len(moves) == len(links):
         return f"Replace the link with the socket it points to: {' && '.join(moves)}"
-    taken = " ".join(shlex.quote(path_text(pipe_dir / name)) for name in links)
+    taken = " ".join(path_word(pipe_dir / name) for name in links)
     end = f"mpstui daemon stop --force --pipe-dir {where}"
     elsewhere = "A link there does not point to this daemon's own socket"
     return f"{elsewhere}. Remove it: rm {taken}; when the daemon's clients have ended, run: {end}"
@@ -919,12 +918,12 @@ def _real_name(path: Path) -> Path:
 def start_checked(pipe_dir: Path) -> str:
     """The command that starts a daemon there, as a shell takes it, and looks itself whether others could take that
     daemon's place: for a directory at which nobody has looked, or not since."""
-    return f"Start one: mpstui daemon start --pipe-dir {shlex.quote(path_text(pipe_dir))}"
+    return f"Start one: mpstui daemon start --pipe-dir {path_word(pipe_dir)}"
 
 
 def how_to_start(pipe_dir: Path) -> str:
     """The two commands that start a daemon there, as a shell takes them."""
-    where = shlex.quote(path_text(pipe_dir))
+    where = path_word(pipe_dir)
     return f"{start_checked(pipe_dir)}, or CUDA_MPS_PIPE_DIRECTORY={where} {PROGRAM} -d"
 
 
@@ -1226,7 +1225,7 @@ def _within(pipe_dir: Path, daemons: Sequence[DaemonProcess]) -> Place | None:
             what = f"namespace {printable(names[1], 80)} of {what}"
         named = path_text(above)
         text = f"{path_text(pipe_dir)} is the directory of {what} of the daemon in {named}"
-        remedy = f"name {named}: --pipe-dir {shlex.quote(named)}"
+        remedy = f"name {named}: --pipe-dir {path_word(above)}"
         return Place(pipe_dir, "unusable", uid=_owner(pipe_dir), detail=text, remedy=remedy, within=above)
     return None
 
@@ -1238,7 +1237,7 @@ def _without_daemon(pipe_dir: Path, log_dir: Path | None, daemons: Sequence[Daem
     doubt = _whose_else(pipe_dir)
     if (elsewhere := _served_from(pipe_dir, daemons, ours=doubt is not None)) is not None:
         name = path_text(elsewhere)
-        text, remedy = f"what listens there is the daemon in {name}", f"name {name}: --pipe-dir {shlex.quote(name)}"
+        text, remedy = f"what listens there is the daemon in {name}", f"name {name}: --pipe-dir {path_word(elsewhere)}"
         if doubt is not None:  # it is led there by others, who may lead it elsewhere
             return Place(pipe_dir, "stale", log_dir, uid=owner, detail=f"{text}; {doubt}", remedy=remedy)
         return Place(pipe_dir, "running", log_dir, uid=owner, detail=text, remedy=remedy)

@@ -23,7 +23,6 @@ import fcntl
 import json
 import os
 import re
-import shlex
 import stat
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -34,7 +33,7 @@ from typing import Any, Final, NamedTuple
 from mpstui.config import state_folder
 from mpstui.control.commandline import SOCKETS
 from mpstui.core.model import Client
-from mpstui.core.text import path_text, printable
+from mpstui.core.text import path_text, path_word, printable
 from mpstui.core.trust import Speaker
 from mpstui.system.memory import real_path
 from mpstui.system.procfs import process_key, process_uids, read_proc, user_name
@@ -380,7 +379,7 @@ def _no_turn(error: OSError, path: Path) -> NoTurn:
 
 def _why(error: OSError, path: Path) -> str:
     """With what there is to do where nobody else than an admin can."""
-    named, where = error.filename or path.name, shlex.quote(path_text(path.parent))
+    named, where = error.filename or path.name, path_word(path.parent)
     text = f"{path_text(path if named == path.name else named, 160)}: {error.strerror}"
     if error.errno in {errno.ENOSPC, errno.EDQUOT}:
         return f"{text}; make room in {where} (df {where}; df -i {where})"
@@ -421,7 +420,7 @@ def _open_in(folder: int, place: TurnPlace) -> int:
         if me == place.user and found.st_uid == 0 and stat.S_ISREG(found.st_mode) and not place.beside:
             if not found.st_size and time.time() - found.st_ctime < WAIT:
                 raise _NotYet(f"this daemon cannot be locked: {name}: root is creating it; try again") from None
-            whose = f"the file is root's, left from an earlier daemon: rm {shlex.quote(path_text(place.path))}"
+            whose = f"the file is root's, left from an earlier daemon: rm {path_word(place.path)}"
             raise PermissionError(errno.EACCES, f"{os.strerror(errno.EACCES)}; {whose}", name) from None
         raise
     try:
@@ -431,7 +430,7 @@ def _open_in(folder: int, place: TurnPlace) -> int:
     except PermissionError:
         if place.beside or me == 0:
             raise
-        give = f"as root: chown {place.user} {shlex.quote(path_text(place.path.parent))}"
+        give = f"as root: chown {place.user} {path_word(place.path.parent)}"
         raise PermissionError(errno.EACCES, f"{os.strerror(errno.EACCES)}; {give}", name) from None
     os.fchmod(file, 0o600)
     if me == 0 and place.user:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from mpstui.control.answer import Answer
 from mpstui.core.late import dataclass
 from mpstui.core.model import Daemon, ProcessKey, Snapshot
-from mpstui.core.text import path_text
+from mpstui.core.text import path_text, path_word
 from mpstui.core.trust import Speaker
 from mpstui.observe.poll import Need
 from mpstui.operations.check import Refused, answering_daemon, parse_size, reachable_daemon
@@ -210,7 +210,7 @@ class Operation:
         told = (_typed(each, request) for each in self.arguments)
         words = [word for each in sorted(told, key=lambda words: "".join(words).startswith("-")) for word in each]
         words += [self.verb.flag] * bool(self.verb.flag)
-        return shlex.join(["mpstui", *self.verb.words, *words, "--pipe-dir", path_text(request.pipe_dir)])
+        return f"{shlex.join(['mpstui', *self.verb.words, *words])} --pipe-dir {path_word(request.pipe_dir)}"
 
 
 def _typed(argument: Argument, request: Request) -> list[str]:

@@ -14,7 +14,7 @@ from mpstui.control.mps import MpsControl
 from mpstui.control.partitions import Created, whole_uuids
 from mpstui.core.cells import client_line
 from mpstui.core.model import Chunks, Daemon, PartitionTable, SmPartition, Snapshot
-from mpstui.core.text import UNKNOWN, device_keys, listed, path_text, plural, printable
+from mpstui.core.text import UNKNOWN, device_keys, listed, path_word, plural, printable
 from mpstui.observe.poll import Need
 from mpstui.operations.check import Refused, parse_size
 from mpstui.operations.operation import Operation, Work, refused_result
@@ -67,14 +67,14 @@ def size_words(chunks: int | None, sms: int | None) -> str:
 def export_lines(daemon: Daemon, name: str) -> tuple[str, ...]:
     """What a program has to have in its environment to compute in the partition."""
     return (
-        f"export CUDA_MPS_PIPE_DIRECTORY={shlex.quote(path_text(daemon.pipe_dir))}",
+        f"export CUDA_MPS_PIPE_DIRECTORY={path_word(daemon.pipe_dir)}",
         f"export CUDA_MPS_SM_PARTITION={shlex.quote(name)}",
     )
 
 
 def _told(daemon: Daemon, *words: str) -> str:
     """A command for a person, which says of which daemon: there may be others, and of another user's it has to."""
-    return shlex.join(["mpstui", "partition", *words, "--pipe-dir", path_text(daemon.pipe_dir)])
+    return f"{shlex.join(['mpstui', 'partition', *words])} --pipe-dir {path_word(daemon.pipe_dir)}"
 
 
 class _PartitionOperation(Operation):

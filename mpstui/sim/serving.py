@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from mpstui.control.drivers import DRIVERS, driver_of, nearest
-from mpstui.core.text import path_text, printable
+from mpstui.core.text import path_text, path_word, printable
 from mpstui.sim.drills import DRILLS
 from mpstui.sim.marker import is_simulated
 from mpstui.sim.modes import MODES
@@ -58,7 +58,7 @@ def serve(directory: Path, scenario: str | None, driver: str | None = None) -> i
             mode = ALL[scenario]().options if scenario is not None else ()
             if version is not None or mode:
                 sys.stdout.write(f"{_told(version or driver_with(mode))}\n")
-            sys.stdout.write(f"simulated node ready: --pipe-dir {path_text(node.pipe_dir)}\n")
+            sys.stdout.write(f"simulated node ready: --pipe-dir {path_word(node.pipe_dir)}\n")
             sys.stdout.flush()
         sources = [wakeup, 0] if lifeline else [wakeup]
         while True:

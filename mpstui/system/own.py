@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shlex
 import stat
 import sys
 import threading
@@ -16,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from mpstui.core.text import error_text, path_text
+from mpstui.core.text import error_text, path_text, path_word
 from mpstui.core.trust import ANYBODY
 from mpstui.system.memory import INSIDE
 from mpstui.system.procfs import nameless_uid, user_name
@@ -116,7 +115,7 @@ def _fault(path: str, program: bool) -> str:
                 if whose := _writer(fd, found, last=fd in {way[-1], passed[-1][1]}):
                     shown, mode = path_text(each), stat.S_IMODE(found.st_mode)
                     # Who made a directory as /tmp is has meant it for all.
-                    remedy = _AGAIN if mode & stat.S_ISVTX else f"chmod go-w {shlex.quote(shown)}"
+                    remedy = _AGAIN if mode & stat.S_ISVTX else f"chmod go-w {path_word(each)}"
                     return f"{shown} can be changed by {whose} (mode {mode:04o}): {remedy}"
             if ANYBODY in steered or INSIDE.match(os.fsencode(place)):
                 return f"another process says what {path_text(meant)} is: take it out of PATH"

@@ -13,7 +13,6 @@ import grp
 import os
 import pwd
 import re
-import shlex
 import stat
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from mpstui.core.late import pattern
-from mpstui.core.text import error_text, path_text, printable
+from mpstui.core.text import error_text, path_text, path_word, printable
 from mpstui.core.trust import ANYBODY
 from mpstui.system.memory import INSIDE
 from mpstui.system.procfs import nameless_uid, process_uids, read_proc, user_name
@@ -116,7 +115,7 @@ def judge_open(path: Path, fd: int, owners: Collection[int]) -> None:
         whose = user_name(found.st_uid)
         raise NotTrustedError(f"belongs to {whose}", "owner", whose)
     if whose := _writers(fd, found, owners):
-        remedy = f"chmod go-w {shlex.quote(path_text(path))}"
+        remedy = f"chmod go-w {path_word(path)}"
         raise NotTrustedError(f"can be changed by {whose} ({_mode(found)}): {remedy}", "writable", whose)
     nameless = nameless_uid()
     makers = {*owners} if nameless is None else {*owners, nameless}
@@ -133,7 +132,7 @@ def judge_open(path: Path, fd: int, owners: Collection[int]) -> None:
                     continue
                 judge_entry(folder, above, os.fstat(above), makers)
             except NotTrustedError as error:
-                remedy = f": chmod go-w {shlex.quote(path_text(folder))}" if error.fault == "writable" else ""
+                remedy = f": chmod go-w {path_word(folder)}" if error.fault == "writable" else ""
                 text = f"is in a folder of others: {error}{remedy}"
                 raise NotTrustedError(text, "writable", error.whose) from None
         finally:
