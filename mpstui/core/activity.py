@@ -106,9 +106,15 @@ class ActivityLook(NamedTuple):
 
 
 def activity_look(
-    snapshot: Snapshot, seconds: float, how: str, launches: Mapping[ProcessKey, int], refused: Mapping[ProcessKey, str]
+    snapshot: Snapshot,
+    seconds: float,
+    how: str,
+    launches: Mapping[ProcessKey, int],
+    refused: Mapping[ProcessKey, str],
+    euid: int | None = None,
 ) -> ActivityLook:
-    """``launches`` of the snapshot's processes within ``seconds``; ``refused``: of whom they are not known, and why."""
+    """``launches`` of the snapshot's processes within ``seconds``; ``refused``: of whom they are not known, and why;
+    ``euid``: who looks."""
     total = sum(launches.values())
     found: list[Launcher] = []
 
@@ -120,8 +126,8 @@ def activity_look(
         found.append(Launcher(key, *rest, count, rate, share, why, **more))  # type: ignore[call-arg, arg-type]
 
     for daemon in snapshot.daemons:
-        lies = _not_its_own(daemon)
-        for c in (c for c in daemon.clients() if c.key not in lies):
+        claimed = _claimed(snapshot, daemon, euid)
+        for c in (c for c in daemon.clients() if c.key not in claimed):
             memory = sum(c.gpu_memory.values()) if c.gpu_memory else None
             shown = (daemon.pipe_dir, c.server_pid, c.uid, c.user, c.command, c.container, memory)
             add(c.key, c.local, *shown, devices=tuple(c.device_uuids), memory_by_device=c.gpu_memory or None)
@@ -129,15 +135,16 @@ def activity_look(
         add(o.key, True, None, None, o.uid, o.user, o.command, None, o.gpu_memory, devices=tuple(o.device_uuids))
     found.sort(key=lambda each: (each.launches is None, -(each.launches or 0), each.pid))
     running = sum(daemon.runs for daemon in snapshot.daemons)
-    return ActivityLook(snapshot.time, snapshot.source, seconds, how, tuple(found), running, tuple(_unknown(snapshot)))
+    unknown = tuple(_unknown(snapshot, euid))
+    return ActivityLook(snapshot.time, snapshot.source, seconds, how, tuple(found), running, unknown)
 
 
-def _not_its_own(daemon: Daemon) -> Collection[ProcessKey]:
-    """Other users' processes that a user's daemon names as its clients: they are shown as no clients on its word."""
-    return {of.key for what, of in daemon.lies() if what == "client"}
+def _claimed(snapshot: Snapshot, daemon: Daemon, euid: int | None) -> Collection[ProcessKey]:
+    """Of what another user has recorded it is said once that all of it is his word."""
+    return daemon.claimed(euid if snapshot.past is None else daemon.speaker.by)
 
 
-def _unknown(snapshot: Snapshot) -> Iterator[str]:
+def _unknown(snapshot: Snapshot, euid: int | None) -> Iterator[str]:
     """What nobody tells of who uses the devices."""
     running = any(daemon.runs for daemon in snapshot.daemons)
     for daemon in snapshot.daemons:
@@ -146,9 +153,14 @@ def _unknown(snapshot: Snapshot) -> Iterator[str]:
             yield f"No daemon to ask: {why}."
         elif daemon.runs and not daemon.servers_known:
             yield f"The clients are not known: {why}."
-        if lies := _not_its_own(daemon):
+        if not (claimed := _claimed(snapshot, daemon, euid)):
+            continue
+        if daemon.speaker.uid is None:
+            named = f"The daemon in {path_text(daemon.pipe_dir)} claims {plural(len(claimed), 'client')}"
+            yield f"{named}, not counted: its owner is not known ({daemon.speaker.why})."
+        else:
             named = f"{owner(daemon.user, daemon.uid)}'s daemon in {path_text(daemon.pipe_dir)} names"
-            yield f"{named} {plural(len(lies), 'process')} of other users as its clients, which cannot be so."
+            yield f"{named} {plural(len(claimed), 'process')} of other users as its clients, which cannot be so."
     if snapshot.nvml_detail is not None and running:
         yield f"Who computes without MPS is not known: {snapshot.nvml_detail}."
 

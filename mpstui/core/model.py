@@ -716,6 +716,13 @@ class Daemon:
         named += [("server", server) for server in self.servers if server.user is not None]
         return [(what, of) for what, of in named if is_lying(self, of.uid)]
 
+    def claimed(self, euid: int | None) -> Collection[ProcessKey]:
+        """Those of its clients that its word alone does not make clients: which it cannot have, and each one where it
+        is not known whose word it is, and may be another user's."""
+        if self.speaker.uid is None and not self.counts_for(euid):
+            return {client.key for client in self.clients()}
+        return {of.key for what, of in self.lies() if what == "client"}
+
     def clients(self) -> Iterator[Client]:
         for server in self.servers:
             yield from server.clients

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -808,17 +809,17 @@ with those that are on the same ones: no byte is counted twice."""
 
 
 def groups_of(clients: Iterable[Client], by: str, view: View) -> list[Group]:
-    """Clients by ``GROUPS``, in the order in which they come; a group stands where its first one does. Those that their
-    daemon names and cannot have are in groups apart."""
+    """Clients by ``GROUPS``, in the order in which they come; a group stands where its first one does. Those that are
+    clients by nobody's known word are in groups apart."""
     found: dict[str | None, list[Client]] = {}
     name, ordinals = GROUPS[by], view.daemon.ordinals if view.daemon is not None else EMPTY
     clients = tuple(clients)
     called = _called(clients) if by == "container" else EMPTY
-    lies = {of.key for _, of in view.daemon.lies()} if view.daemon is not None else EMPTY
+    claimed = view.daemon.claimed(os.geteuid()) if view.daemon is not None else EMPTY
     for client in clients:
         own = name(client, view)
         own = called.get(own or "", own)
-        if client.key in lies and not (own or "").startswith(CLAIMS):
+        if client.key in claimed and not (own or "").startswith(CLAIMS):
             own = f"{CLAIMS}{own or UNKNOWN}"
         found.setdefault(own, []).append(client)
     apart = [_gpus_in(name) for name in found if name is not None] if by == "gpu" else []
@@ -879,7 +880,8 @@ GROUP: Final[Thing[Group]] = Thing(
             "name", "name", TEXT, lambda g, v: g.name, null=True,
             about="Name of the group: the job, pod, unit, container or user; the PID of the server; or the indices of "
             "the GPUs, 0,1. null: clients that belong to none. “claims NAME”: the user or a container may have made up "
-            "this name, or a user's daemon names a process that it cannot have; it is a separate group from NAME.",
+            "this name, a user's daemon names a process that it cannot have, or the daemon's owner is not known; it is "
+            "a separate group from NAME.",
             row=Text(10, "GROUP", lambda g, v: UNKNOWN if g.name is None else g.words),
         ),
         Field(

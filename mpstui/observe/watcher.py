@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import errno
 import math
+import os
 import socket
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
@@ -278,7 +279,7 @@ class NodeWatcher:
 
         shown, window = self._snapshot, await self._counter().look(seconds)
         shown = self._snapshot or shown or Snapshot(self._clock())
-        return activity_look(shown, window.seconds, window.how, window.launches, window.refused)
+        return activity_look(shown, window.seconds, window.how, window.launches, window.refused, os.geteuid())
 
     def _counter(self) -> ActivityWatch:
         if self._activity is None:

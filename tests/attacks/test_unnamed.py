@@ -3,6 +3,7 @@ started, however many there are."""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,7 @@ from mpstui.observe.discovery import discover
 from mpstui.operations.registry import VERBS
 
 from .conftest import Stranger
-from .programs import BINARY, USURPS, lives, lying_daemon, usurped
+from .programs import BINARY, USURPS, lives, lying_daemon, mpstui, roots_process, usurped
 
 COMMANDS = {
     "a priority": ("set", "client-priority", "1"),
@@ -204,3 +205,18 @@ def test_roots_own_daemon_is_ended_as_a_process_where_another_user_has_put_himse
     status, said = main(*COMMANDS["stop by force"])
     assert (status, lives(daemon)) == (0, False), said
     assert not any(word in heard(pipe_dir) for word in CHANGES)
+
+
+def test_a_daemon_of_which_nobody_knows_whose_it_is_claims_its_clients(
+    stranger: Stranger, bystander: Stranger, crowd: Path
+) -> None:
+    """Its directory is one user's and a socket another's. Root's process was in the group of root's clients."""
+    pipe_dir = crowd / "mps"
+    with roots_process() as victim:
+        lying_daemon(stranger, pipe_dir, clients=[victim.pid])
+        os.chown(pipe_dir / "control", bystander.uid, bystander.uid)
+        told = mpstui("status", "--group-by", "user", "--json", "--pipe-dir", pipe_dir, MPSTUI_CONTROL_DEADLINE="1")
+        found = {
+            group["name"]: group["pids"] for each in json.loads(told.stdout)["daemons"] for group in each["groups"]
+        }
+        assert found == {"claims root": [victim.pid]}, told

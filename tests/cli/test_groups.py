@@ -10,7 +10,7 @@ import pytest
 
 from mpstui.cli.parser import build_parser
 from mpstui.core.model import Client, Daemon, ProcessKey, Server
-from mpstui.core.trust import Speaker
+from mpstui.core.trust import ANYBODY, Speaker
 from mpstui.core.where import Where
 from mpstui.fields import CLIENT, GROUPS, View, grouped
 from mpstui.sim.node import SimNode
@@ -139,6 +139,15 @@ def test_a_process_that_it_names_on_two_gpus_makes_a_group_of_one_no_whole_gpus(
     daemon = Daemon(Path("/p"), uid=2002, speaker=Speaker(2002, "a daemon of mallory"), servers=servers)
     found = grouped(daemon, "gpu", View(indices={"GPU-0": 0, "GPU-1": 1}))
     assert sorted(g.words for g in found) == ["0 only", "1 only", "claims 0 and 1"]
+
+
+@pytest.mark.parametrize(("by", "name"), [(2002, "claims mallory"), (ANYBODY, "claims mallory"), (None, "mallory")])
+def test_who_is_a_client_by_nobodys_known_word_is_in_no_group_with_those_who_are(by: int | None, name: str) -> None:
+    """As long as somebody exchanges the sockets of root's daemon. Where only root can have, it is root's still."""
+    his = client(10, None, uid=2002, user="mallory", server_pid=1)
+    servers = (Server(ProcessKey(1), uid=2002, user="mallory", clients=(his,)),)
+    daemon = Daemon(Path("/p"), uid=0, speaker=Speaker(None, "its sockets were exchanged", by=by), servers=servers)
+    assert [g.name for g in grouped(daemon, "user", View())] == [name]
 
 
 def test_limits_of_which_one_is_not_known_have_no_sum() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mpstui.core.activity import activity_look, launching_words, rate_text, short_rate, sparkline
-from mpstui.core.model import Activity, Client, Daemon, OutsideClient, ProcessKey, Server, Snapshot
+from mpstui.core.model import Activity, Client, Daemon, OutsideClient, Past, ProcessKey, Server, Snapshot
 from mpstui.core.trust import Speaker
 from mpstui.fields import CLIENT, View
 from mpstui.observe.activity import BUDGET, ActivityLog, ActivityWatch, ActivityWindow
@@ -211,6 +211,19 @@ def test_a_users_daemon_makes_no_client_of_another_users_process() -> None:
     look = activity_look(Snapshot(0.0, daemons=(daemon,)), 2.0, "", dict.fromkeys((c.key for c in clients), 5), {})
     assert [each.pid for each in look.launchers] == [7]
     assert "bob's daemon in /tmp/p names 2 processes of other users as its clients, which cannot be so" in look.sentence
+
+
+@pytest.mark.parametrize("past", [None, Past("REPLAY", 0.0, 0.0, 0.0, False, 1.0, "it is past")])
+def test_who_is_a_client_by_nobodys_known_word_is_not_counted(past: Past | None) -> None:
+    """A plan gave each of them a share. What another user has recorded is said to be his word as a whole."""
+    clients = (Client(ProcessKey(1, 1), uid=0),)
+    server = Server(ProcessKey(5, 1), uid=0, clients=clients)
+    speaker = Speaker(None, "its sockets and its directory belong to bob and eve", by=1000)
+    daemon = Daemon(Path("/tmp/p"), key=ProcessKey(4, 1), uid=0, speaker=speaker, servers=(server,))
+    look = activity_look(Snapshot(0.0, daemons=(daemon,), past=past), 2.0, "", {ProcessKey(1, 1): 5}, {}, 0)
+    assert [each.pid for each in look.launchers] == ([] if past is None else [1])
+    said = "claims 1 client, not counted: its owner is not known (its sockets and its directory belong to bob"
+    assert (said in look.sentence) is (past is None), look
 
 
 def test_rates_are_never_nothing_where_there_was_a_launch() -> None:
