@@ -935,6 +935,16 @@ class Events(Iterator[Event]):
         """Whose word it is what is told of those logs that another user has written."""
         return self._logs.claims
 
+    @property
+    def simulated(self) -> tuple[Path, ...]:
+        """The log directories of those that a simulated node has written."""
+        return self._logs.simulated
+
+    @property
+    def all_simulated(self) -> bool:
+        """Whether a simulated node has written all of them."""
+        return self._logs.all_simulated
+
     def told(self) -> Iterator[tuple[Sequence[Event], Path | None] | None]:
         """The events some at a time, each as its log tells it, with their daemon's pipe directory; and None whenever
         there is no more at present. For who reads millions of them, or has something else to do meanwhile."""

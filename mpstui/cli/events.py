@@ -21,9 +21,9 @@ from mpstui import api
 from mpstui.cli.output import complain, print_json
 from mpstui.cli.status import unreadable
 from mpstui.core.late import pattern
-from mpstui.core.model import Event
+from mpstui.core.model import Event, Source
 from mpstui.core.suspects import ADVICE, RUN, START, rank
-from mpstui.core.text import error_text, path_text, printable
+from mpstui.core.text import error_text, listed, path_text, printable
 from mpstui.fields import (
     EVENT,
     EVENT_SEVERITY,
@@ -54,6 +54,8 @@ def print_events(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
         events = _events(node, options.since, options.follow)
         if not isinstance(events, api.Events):
             return events
+        if not options.json:
+            _say_simulated(events)
         write, place, shown = sys.stdout.write, None, None
         for told in events.told():
             if told is None:
@@ -66,6 +68,13 @@ def print_events(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
                 place, shown = daemon, None if daemon is None else path_text(daemon)
             write(lines(wanted(batch), shown))
     return ExitStatus.DONE
+
+
+def _say_simulated(events: api.Events) -> None:
+    if events.all_simulated:
+        print("SIMULATED — no GPU, no real daemon")
+    elif events.simulated:
+        print(f"SIMULATED — no GPU, no real daemon: what is from {listed(map(path_text, events.simulated))}")
 
 
 def _is_read() -> bool:
@@ -203,6 +212,9 @@ def print_suspects(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> in
         events = _events(node, options.since)
         if not isinstance(events, api.Events):
             return events
+        if not options.json:
+            _say_simulated(events)
+        source: Source = "simulated" if events.simulated else "real"
         found: list[Event] = []
         users: dict[int | None, str | None] = {}
         for event in chain.from_iterable(batch for batch, _ in filter(None, events.told())):
@@ -212,7 +224,7 @@ def print_suspects(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> in
                 users[event.uid] = event.user
     ranking = rank(sorted(found, key=lambda event: event.time or 0.0), users)
     if options.json:
-        print_json(SUSPECTS, ranking)
+        print_json(SUSPECTS, ranking._replace(source=source))
         return ExitStatus.DONE
     print(ranking.sentence)
     total = len(ranking.faults)
@@ -254,7 +266,7 @@ def _json_lines(events: Iterable[Event], daemon: str | None) -> str:
     moment, begins, ends = "", dict[Any, str](), dict[Any, str]()
     for event in events:
         kind, when, _, server, pid, context, devices, detail, raw, uid, values, user, command, _ = event
-        if kind in _WITH_MORE or when is None or "claimed_by" in values:
+        if kind in _WITH_MORE or when is None or "claimed_by" in values or "simulated" in values:
             lines.append(json.dumps(to_json(event, daemon), ensure_ascii=False) + "\n")
             continue
         if when != last:
@@ -266,7 +278,7 @@ def _json_lines(events: Iterable[Event], daemon: str | None) -> str:
         if (end := ends.get((kind, uid, user, command))) is None:
             end = ends[kind, uid, user, command] = (
                 f'"uid": {_value(uid)}, "user": {_value(user)}, "command": {_value(command)}, '
-                f'"severity": "{_severity(kind, "info")}", "claimed_by": null}}\n'
+                f'"severity": "{_severity(kind, "info")}", "claimed_by": null, "source": "real"}}\n'
             )
         lines.append(
             f'{{"time": "{moment}", {begin}{"null" if pid is None else pid}, '

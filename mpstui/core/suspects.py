@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from mpstui.core.model import EMPTY, Event, Suspect
+from mpstui.core.model import EMPTY, Event, Source, Suspect
 from mpstui.core.text import client_pids, owner, plural
 
 START: Final = "mpstui daemon start --pipe-dir /run/mps-suspect --log-dir /var/log/mps-suspect"
@@ -69,6 +69,8 @@ class Ranking(NamedTuple):
     """Who was at most faults comes first."""
     strangers: int
     """Faults with a suspect of whom not even the user is known."""
+    source: Source = "real"
+    """Whether one of them is a simulated node's."""
 
     @property
     def unseen(self) -> int:

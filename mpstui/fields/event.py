@@ -17,6 +17,7 @@ from mpstui.core.model import (
     EventKind,
     Problem,
     Severity,
+    Source,
     Suspect,
     server_devices,
 )
@@ -116,6 +117,7 @@ SUSPECTS: Final[Thing[Ranking]] = Thing(
     "Who had a client at each fatal fault, the most frequent first.",
     (
         Field("schema", "schema", Type({"const": SCHEMA}), lambda r, v: SCHEMA),
+        Field("source", "source", enum(Source), lambda r, v: r.source),
         Field("faults", "faults", INTEGER, lambda r, v: len(r.faults)),
         Field(
             "tied", "tied", INTEGER, lambda r, v: len(r.leaders), about="How many were at as many faults as the first."
@@ -332,6 +334,10 @@ EVENT: Final[Thing[Event]] = Thing(
             lambda e, v: int(e.values["claimed_by"]) if "claimed_by" in e.values else None, null=True,
             about="Where another user wrote the logs, and may have made it up: that user's UID; -1: an unknown user, "
             "who is not root. Only “mpstui events” has it.",
+        ),
+        Field(
+            "source", "source", enum(Source), lambda e, v: "simulated" if "simulated" in e.values else "real",
+            about="Whether a simulated node wrote the logs: it leaves a file mpstui-simulated beside them.",
         ),
         Field(
             "named", "named", INTEGERS, lambda e, v: e.named, only=_is_fault,

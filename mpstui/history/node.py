@@ -128,6 +128,13 @@ class NodeLogs:
             if each.speaker.by is not None
         )
         """Of those that another user has written, whose word they are."""
+        self.simulated: tuple[Path, ...] = tuple(
+            each.log_dir
+            for each in self._histories
+            if each.source == "simulated" or (sources is not None and sources.simulated)
+        )
+        """Directories of those that a simulated node has written."""
+        self.all_simulated = len(self.simulated) == len(self._histories)
         self.left_out: tuple[str, ...] = tuple(text for each in self._histories for text in each.left_out)
         """What is missing where everything is asked for."""
 
@@ -143,7 +150,9 @@ class NodeLogs:
         driver = self._sources.xids() if self._sources is not None and self._sources.xids is not None else None
         trail = AuditTrail(default_path())
         try:
+            simulated = self._sources is not None and self._sources.simulated
             xids = [xid.event() for xid in driver.past()] if driver is not None else []
+            xids = [*map(as_simulated, xids)] if simulated else xids
             near = [*xids]
             past: Iterator[Told] = (((xid,), None) for xid in xids if since is None or (xid.time or 0.0) >= since)
             streams: list[Iterator[Told]] = [self._batches(history, since) for history in self._histories]
@@ -169,23 +178,32 @@ class NodeLogs:
                     time.sleep(_LOOK)
                     continue
                 for xid in driver.wait(_LOOK):
-                    yield [_completed(xid.event(), near, trail)], None
+                    event = as_simulated(xid.event()) if simulated else xid.event()
+                    yield [_completed(event, near, trail)], None
         finally:
             if driver is not None:
                 driver.close()
 
     def _batches(self, history: LogHistory, since: float | None) -> Iterator[Told]:
-        plain = history.speaker.by is None and history not in self._given
+        plain = history.speaker.by is None and history not in self._given and history.log_dir not in self.simulated
         for events, daemon in history.batches(since):
             yield (events if plain else [self._known(history, event) for event in events]), daemon
 
     def _known(self, history: LogHistory, event: Event) -> Event:
-        """With the other user whose word it is, where it is one's, and with the UUIDs of the devices."""
+        """With the other user whose word it is, where it is one's, with the UUIDs of the devices, and whether it is
+        simulated."""
         since, ordinals = self._given.get(history, (0.0, {}))
         if ordinals and (event.time or 0.0) >= since:
             event = by_uuid(event, ordinals)
         by = history.speaker.by
+        if history.log_dir in self.simulated:
+            event = as_simulated(event)
         return event if by is None else event._replace(values={**event.values, "claimed_by": str(by)})
+
+
+def as_simulated(event: Event) -> Event:
+    """The event as one of a simulated node."""
+    return event._replace(values={**event.values, "simulated": "1"})
 
 
 def _seen_ahead(told: Iterator[Told], near: list[Event]) -> Iterator[Told]:

@@ -41,7 +41,7 @@ def state_at(log_dir: Path, at: float | None = None, owners: Owners | None = Non
     state = history.state
     standing, how = standing_of(history, state)
     detail = "; ".join([how, *history.trouble])
-    node = NodeState()
+    node = NodeState(source=history.source)
     watched = node.watch(state.pipe_dir)
     watched.state, watched.how, watched.past = state, Watching(version=history.version), True
     watched.place = Place(

@@ -15,15 +15,15 @@ from typing import Final
 
 from mpstui.control.grammar import LogKind, LogParser
 from mpstui.control.protocol import LEGACY
-from mpstui.core.model import Event, LogEvents
+from mpstui.core.model import Event, LogEvents, Source
 from mpstui.core.text import listed, path_text
 from mpstui.core.trust import NOBODY, written_by
 from mpstui.history.files import LogFile
 from mpstui.history.parser_process import parsed
-from mpstui.observe.logs import CONTROL_LOG, CONTROL_MARKER, SERVER_LOG, LogTail, last_change, server_logs
+from mpstui.observe.logs import CONTROL_LOG, CONTROL_MARKER, SERVER_LOG, SIMULATED, LogTail, last_change, server_logs
 from mpstui.observe.state import TWICE, DaemonState, EventLog, told_by
 from mpstui.system.procfs import ProcessFacts, user_name
-from mpstui.system.trusted import Owners, UnreadableLogError
+from mpstui.system.trusted import NotTrustedError, Owners, UnreadableLogError, open_trusted
 
 _LEAD: Final = 256 << 10
 """Bytes read before the time asked for: what is told of a client there explains what follows."""
@@ -45,6 +45,15 @@ Batch = tuple[Sequence[Event], Path]
 """Events, and the pipe directory of their daemon; the log directory where no log has told it yet."""
 _parser: Final = LEGACY.log_parser
 """Logs alone do not say what protocol their daemon speaks."""
+
+
+def _is_simulated(log_dir: Path) -> bool:
+    """Whether root's or this user's mark of a simulated node is beside the logs."""
+    try:
+        os.close(open_trusted((log_dir / SIMULATED).absolute(), os.O_RDONLY, {0, os.geteuid()}))
+    except (NotTrustedError, OSError, ValueError):
+        return False
+    return True
 
 
 def _kind(name: str) -> LogKind:
@@ -137,6 +146,8 @@ class LogHistory(Telling):
         self._teller = min(others) if others and owners is not None else None
         self.speaker = written_by(min(others), user_name(min(others))) if others else NOBODY
         """Whose word all of it is, where another user has written it."""
+        self.source: Source = "simulated" if _is_simulated(log_dir) else "real"
+        """Whether a simulated node has written them."""
 
     @property
     def of_daemon(self) -> bool:

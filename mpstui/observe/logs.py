@@ -290,6 +290,8 @@ CONTROL_MARKER: Final = b"Starting control daemon using socket"
 SERVER_MARKER: Final = b"] Startup"
 CONTROL_LOG: Final = "control.log"
 SERVER_LOG: Final = "server.log"
+SIMULATED: Final = "mpstui-simulated"
+"""What a simulated node leaves beside its logs, and in its pipe directory."""
 _SERVERS_LIMIT: Final = 64
 """Servers of one daemon of protocol 3 whose logs are read."""
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
+import shutil
 import subprocess
 import sys
 from datetime import datetime, timezone
@@ -17,7 +19,10 @@ from mpstui.cli import main
 from mpstui.cli.events import _json_lines as event_lines
 from mpstui.cli.events import to_json
 from mpstui.core.model import Event
+from mpstui.history.log_recording import LogTape
+from mpstui.history.player import Player
 from mpstui.history.reader import LogHistory
+from mpstui.sim.node import SimNode
 
 KEYS = [
     "time",
@@ -34,6 +39,7 @@ KEYS = [
     "command",
     "severity",
     "claimed_by",
+    "source",
 ]
 
 
@@ -87,6 +93,33 @@ def test_json_has_the_promised_keys_and_nothing_else(capsys, logs):
     assert {event["uid"] for event in gone} == {0}, "control.log has told it when they came"
     assert "encountered a fatal GPU error" in fault["raw"]
     assert re.fullmatch(r"2026-11-20T\d\d:29:05\.514\+00:00", fault["time"])
+
+
+def test_what_a_simulated_node_has_logged_says_so_wherever_it_is_read(capsys, tmp_path, logs):
+    """Its events, and its logs without it, were told as a real daemon's."""
+    pipe, copied = tmp_path / "node", tmp_path / "copied"
+    with SimNode.start(pipe, gpus=1):
+        told = [run(capsys, "events", *form, "--pipe-dir", pipe)[1] for form in ([], ["--json"])]
+        suspects = [run(capsys, "suspects", *form, "--pipe-dir", pipe)[1] for form in ([], ["--json"])]
+    for lines in told, suspects:
+        assert lines[0].startswith("SIMULATED — no GPU, no real daemon\n")
+        assert {json.loads(line)["source"] for line in lines[1].splitlines()} == {"simulated"}
+    shutil.copytree(pipe / "logs", copied)
+    for command in ("events", "suspects", "status", "doctor"):
+        for folder in (pipe / "logs", copied):
+            assert "SIMULATED — no GPU, no real daemon\n" in run(capsys, command, "--log-dir", folder)[1]
+            out = run(capsys, command, "--log-dir", folder, "--json")[1]
+            assert {json.loads(line)["source"] for line in out.splitlines()} == {"simulated"}
+    assert Player(LogTape([copied])).at(math.inf).snapshot.source == "simulated"
+    both = ("--log-dir", copied, "--log-dir", logs)
+    out = run(capsys, "events", *both)[1]
+    assert out.startswith(f"SIMULATED — no GPU, no real daemon: what is from {copied}\n")
+    found = [json.loads(line) for line in run(capsys, "events", *both, "--json")[1].splitlines()]
+    assert {event["source"] for event in found if event["daemon"] == str(pipe)} == {"simulated"}
+    assert {event["source"] for event in found if event["daemon"] == "/tmp/mps_0"} == {"real"}
+    assert Player(LogTape([copied, logs])).at(math.inf).snapshot.source == "simulated"
+    (copied / "mpstui-simulated").unlink()
+    assert "SIMULATED" not in run(capsys, "events", "--log-dir", copied)[1]
 
 
 def test_since_kind_and_client(capsys, logs):
@@ -208,7 +241,7 @@ def test_the_drill_of_a_fault_teaches_whom_not_to_believe(capsys):
 @pytest.mark.slow
 def test_no_faults_no_suspects(capsys):
     status, out, _ = run(capsys, "--demo=pending", "suspects")
-    assert (status, out) == (0, "No fatal fault is in the history.\n")
+    assert (status, out) == (0, "SIMULATED — no GPU, no real daemon\nNo fatal fault is in the history.\n")
 
 
 @pytest.mark.slow

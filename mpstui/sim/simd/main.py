@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 
-from .config import MARKER, default_gpus, driver_here, read_marker, visible_gpus, write_marker
+from .config import MARKER, default_gpus, driver_here, read_marker, visible_gpus, write_json, write_marker
 from .daemon import SimDaemon
 from .logs import Logs
 from .partitions import StaticDaemon, is_static
@@ -100,8 +100,7 @@ def _serve(pipe_dir: str, log_dir: str, report: int, args: list[str]) -> int:
         except OSError:
             logs.server(os.getpid(), "Using log directory: " + log_dir, "Other")
             return fail("An instance of this daemon is already running")
-        if not os.path.lexists(os.path.join(pipe_dir, MARKER)):
-            write_marker(pipe_dir, default_gpus(_DEFAULT_GPUS))
+        _mark(pipe_dir, None if to_stdout else log_dir)
         driver = driver_here(pipe_dir)
         gpus = visible_gpus(read_marker(pipe_dir), os.environ.get("CUDA_VISIBLE_DEVICES"))
         listeners = _make_files(pipe_dir, driver.pid_file)
@@ -123,6 +122,15 @@ def _serve(pipe_dir: str, log_dir: str, report: int, args: list[str]) -> int:
     _end(pipe_dir, listeners, lock)
     goodbye()
     return 0
+
+
+def _mark(pipe_dir: str, log_dir: str | None) -> None:
+    """Says of a directory without a marker, and of the logs, that they are a simulated node's."""
+    if not os.path.lexists(os.path.join(pipe_dir, MARKER)):
+        write_marker(pipe_dir, default_gpus(_DEFAULT_GPUS))
+    if log_dir is not None and not os.path.lexists(os.path.join(log_dir, MARKER)):
+        with contextlib.suppress(OSError):
+            write_json(os.path.join(log_dir, MARKER), {})
 
 
 def _end(pipe_dir: str, listeners: list[socket.socket], lock: int) -> None:
