@@ -704,7 +704,13 @@ class AsyncNode:
     def refuse(self, request: Request, why: str, status: ExitStatus) -> Result:
         """The result of a request that is not carried out, since somebody who was asked said no; it leaves an audit
         line too."""
-        return self._acting().refuse(request, why, status)
+        return self._acting().refuse(request, why, status)._replace(simulated=self._is_simulated())
+
+    def _is_simulated(self) -> bool:
+        try:
+            return self.simulated
+        except UnusableNode:
+            return False
 
     async def do(
         self,
@@ -721,8 +727,9 @@ class AsyncNode:
         operation, runner = _operation(request), self._acting()
         wrong = None if runner.read_only else operation.wrong_value(request)
         if wrong is not None:
-            return runner.refuse(request, str(wrong), wrong.status)
-        return await runner.execute(request, snapshot or await self._sure_of(request), progress)
+            return self.refuse(request, str(wrong), wrong.status)
+        result = await runner.execute(request, snapshot or await self._sure_of(request), progress)
+        return result._replace(simulated=self._is_simulated())
 
     async def _sure_of(self, request: Request) -> Snapshot:
         """A reading of what it needs; the daemon's own word of who is there where the logs alone would refuse it."""
@@ -748,7 +755,8 @@ class AsyncNode:
             config = load_config()[0]
             read_only = config.read_only if self._read_only is None else self._read_only or config.policy.read_only
             acts_on = self._viewer or self._reader()
-            self._runner = OperationRunner(acts_on, AuditLog(default_path()), read_only=read_only)
+            audit = AuditLog(default_path(), simulated=self._is_simulated())
+            self._runner = OperationRunner(acts_on, audit, read_only=read_only)
         return self._runner
 
     # Test clients.

@@ -71,7 +71,8 @@ def bundle(
         mask.learn_from(snapshot, *events)
         # Owners of directories, say, of whom only a finding tells: whoever was named until now.
         mask.learn({"_users": {uid: name for uid, name in api.named_users().items() if _is_person(uid)}})
-    files: dict[str, str] = {"README.txt": README.format(masked=MASKED if masked else CLEAR)}
+    made_up = "SIMULATED — no GPU, no real daemon\n\n" if snapshot.source == "simulated" else ""
+    files: dict[str, str] = {"README.txt": made_up + README.format(masked=MASKED if masked else CLEAR)}
     for name, data in (
         ("status.json", api.to_json(snapshot)),
         ("doctor.json", findings),

@@ -85,7 +85,7 @@ def end_each(operation: Operation, options: argparse.Namespace, node: api.Node, 
     """The clients of a job, a pod, a unit, a cgroup or a file of PIDs, one after the other, on all daemons that are
     meant; the exit status of the first that could not be ended, 0 where there is none."""
     try:
-        result = _end_each(operation, options, node, named_by)
+        result = _end_each(operation, options, node, named_by)._replace(simulated=node.simulated)
     except Unable as error:
         if options.json:
             _print_json(error)

@@ -100,7 +100,7 @@ def agreed(question: str) -> bool:
 def print_result(result: Result) -> None:
     """What came of an operation: on stdout where it is done, otherwise on stderr."""
     stream = sys.stdout if result.done else sys.stderr
-    print(result.message, file=stream)
+    print(f"{'SIMULATED: ' if result.simulated else ''}{result.message}", file=stream)
     for line in result.details:
         print(f"  {line}", file=stream)
     if result.remedy:

@@ -15,7 +15,7 @@ from mpstui.cli.past import wants_past
 from mpstui.core.cells import FAULT_CLAIMED
 from mpstui.core.gain import IDLE, gain_of
 from mpstui.core.model import Daemon, Snapshot
-from mpstui.core.text import UNKNOWN, owner, path_text, plural
+from mpstui.core.text import UNKNOWN, about, owner, path_text, plural
 from mpstui.core.trust import anothers_place, in_anothers_place
 from mpstui.core.v3 import V3Node
 from mpstui.fields import (
@@ -170,15 +170,25 @@ def print_text(snapshot: Snapshot, console: Console, chosen: Chosen | None = Non
     elif snapshot.nvml_detail:
         console.print(Text(snapshot.nvml_detail))
     for daemon in snapshot.daemons:
-        view = View.of(snapshot, daemon)
-        if daemon.runs and daemon.v3 is None:
-            print_table(console, table(LIMIT, limits_of(daemon), view))
-        if daemon.v3 is not None:
-            _print_v3(daemon.v3, console, view)
-        if daemon.servers:
-            print_table(console, table(CLIENT, daemon.clients(), view))
+        _print_daemon(snapshot, daemon, console)
     for problem in snapshot.problems:
-        console.print(Text(f"{problem.severity}: {problem.text}  → {problem.remedy}"))
+        remedy = f"  → {problem.remedy}" if problem.remedy else ""
+        console.print(Text(f"{problem.severity}: {about(problem.subject, problem.text)}{remedy}"))
+
+
+def _print_daemon(snapshot: Snapshot, daemon: Daemon, console: Console) -> None:
+    """Its limits and clients; of several daemons with whose they are."""
+    from rich.text import Text
+
+    view = View.of(snapshot, daemon)
+    if len(snapshot.daemons) > 1 and daemon.runs:
+        console.print(Text(path_text(daemon.pipe_dir), style="bold"))
+    if daemon.runs and daemon.v3 is None:
+        print_table(console, table(LIMIT, limits_of(daemon), view))
+    if daemon.v3 is not None:
+        _print_v3(daemon.v3, console, view)
+    if daemon.servers:
+        print_table(console, table(CLIENT, daemon.clients(), view))
 
 
 def _gain_lines(snapshot: Snapshot) -> list[str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from mpstui import api
 from mpstui.cli.output import complain, output, print_json
+from mpstui.core.model import Source
 from mpstui.core.text import printable
 from mpstui.doctor.why import Certainty, Diagnosis, Reason
 from mpstui.fields import FLAG, INTEGER, OBJECTS, PATH, SCHEMA, TEXT, TEXTS, Field, Thing, Type, View, enum
@@ -38,6 +39,7 @@ WHY: Final[Thing[Diagnosis]] = Thing(
     "mpstui why PID --json: why a process is not a client of MPS, or cannot become one.",
     (
         Field("schema", "schema", Type({"const": SCHEMA}), lambda a, v: SCHEMA),
+        Field("source", "source", enum(Source), lambda a, v: v.snapshot.source),
         Field("pid", "PID", INTEGER, lambda a, v: a.program.pid),
         Field(
             "pids", "PIDs", Type({"type": "array", "items": {"type": "integer"}}, str, list),
@@ -93,6 +95,8 @@ def why(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
     if options.json:
         print_json(WHY, found, View.of(snapshot))
     else:
+        if snapshot.source == "simulated":
+            print("SIMULATED — no GPU, no real daemon")
         _print(found, output())
     unread = not found.is_client and found.program.environment is None
     return ExitStatus.NOT_PERMITTED if unread else ExitStatus.DONE

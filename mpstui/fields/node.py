@@ -106,6 +106,9 @@ RESULT: Final[Thing[Any]] = Thing(
             about="What else is known: the value read back, how each client ended.",
         ),
         Field("remedy", "remedy", TEXT, lambda r, v: r.remedy, null=True, only=_carried_out),
+        Field(
+            "source", "source", enum(Source), lambda r, v: "simulated" if r.simulated else "real", only=_carried_out
+        ),
     ),
 )  # fmt: skip
 """Of a ``Result``, or of what refused it before there was one."""

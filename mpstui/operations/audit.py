@@ -45,14 +45,22 @@ class AuditLog:
     written = 0
     """Lines of this process, in whatever log; one that could not be written was tried."""
 
-    def __init__(self, path: Path, now: Callable[[], datetime] = lambda: datetime.now(timezone.utc)) -> None:
+    def __init__(
+        self,
+        path: Path,
+        now: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
+        *,
+        simulated: bool = False,
+    ) -> None:
+        """``simulated``: all that is written is of a simulated node, and says so."""
         self.path = path.absolute()
         self._now = now
+        self._known: dict[str, object] = {"simulated": True} if simulated else {}
 
     def write(self, **fields: object) -> str | None:
         """Append one entry; returns why it could not be written whole, or None."""
         AuditLog.written += 1
-        entry = {"time": self._now().isoformat(timespec="milliseconds"), "login": _login(), **fields}
+        entry = {"time": self._now().isoformat(timespec="milliseconds"), "login": _login(), **self._known, **fields}
         line, done = (json.dumps(entry, ensure_ascii=True, default=str) + "\n").encode(), 0
         try:
             descriptor = self._open(os.O_RDWR | os.O_APPEND | os.O_CREAT)

@@ -118,6 +118,8 @@ class Result(NamedTuple):
     """What came of it besides: the daemon that was started, the steps of an apply."""
     waits: bool = False
     """It was taken, and goes on by itself: it is not done, and has not failed."""
+    simulated: bool = False
+    """The node is a simulated one."""
 
     @property
     def done(self) -> bool:

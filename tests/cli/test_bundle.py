@@ -56,7 +56,8 @@ def test_it_has_everything_and_names_nobody(own_node: SimNode, mpstui: Mpstui, t
     (shown,) = status["daemons"][0]["servers"][0]["clients"]
     assert (shown["user"][:4], shown["command"], status["host"]) == ("user", "(masked)", "host")
     assert "NEW CLIENT" in found["logs/0-control.log"] or "client" in found["logs/0-control.log"].lower()
-    assert all(json.loads(line) for line in found["events.json"].splitlines())
+    assert {json.loads(line)["source"] for line in found["events.json"].splitlines()} == {"simulated"}
+    assert found["README.txt"].startswith("SIMULATED — no GPU, no real daemon\n")
     assert json.loads(found["versions.json"])["mpstui"]
 
 

@@ -22,6 +22,19 @@ def test_a_percentage_is_set_and_read_back(node: SimNode, mpstui: Mpstui, tmp_pa
     assert (entry["command"], entry["status"]) == ("set_default_active_thread_percentage 33.3", 0)
 
 
+def test_a_change_of_a_simulated_node_says_so_in_words_in_json_and_in_the_audit_log(
+    node: SimNode, mpstui: Mpstui, tmp_path: Path
+) -> None:
+    words = ("set", "active-thread-percentage", "33.3", "--default", "--pipe-dir", node.pipe_dir)
+    assert mpstui(*words).out.startswith("SIMULATED: in force: 33.3 %\n")
+    assert mpstui(*words, "--json").json["source"] == "simulated"
+    asked = ("why", os.getpid(), "--pipe-dir", node.pipe_dir)
+    assert mpstui(*asked).out.startswith("SIMULATED — no GPU, no real daemon\n")
+    assert mpstui(*asked, "--json").json["source"] == "simulated"
+    lines = (tmp_path / "audit.jsonl").read_text().splitlines()
+    assert {json.loads(line)["simulated"] for line in lines} == {True}
+
+
 def test_a_server_gets_its_own(node: SimNode, mpstui: Mpstui) -> None:
     client = node.spawn("idle")
     server = node.control("get_server_list").strip()

@@ -70,7 +70,7 @@ def test_without_force_the_clients_are_waited_for_and_with_it_they_are_named(own
     assert f"server {server} was told to end, and waits for 2 clients" in told.err
     assert alice.status() == "connected"
     told = mpstui("shutdown-server", server, "-f", "--yes", *at)
-    assert (told.status, told.out.strip()) == (0, f"server {server} has ended")
+    assert (told.status, told.out.strip()) == (0, f"SIMULATED: server {server} has ended")
     assert own_node.control("get_server_list") == ""
     for client in (alice, bob):
         client.tell("exit")

@@ -18,7 +18,17 @@ import pytest
 from rich.console import Console
 
 from mpstui.cli.status import exit_status, print_text, to_json
-from mpstui.core.model import Condition, Daemon, Device, OutsideClient, ProcessKey, Server, ServerFault, Snapshot
+from mpstui.core.model import (
+    Condition,
+    Daemon,
+    Device,
+    OutsideClient,
+    Problem,
+    ProcessKey,
+    Server,
+    ServerFault,
+    Snapshot,
+)
 from mpstui.core.trust import Speaker
 from mpstui.sim.marker import control_binary
 from mpstui.sim.node import SimNode
@@ -290,6 +300,33 @@ def test_whether_a_device_would_gain_is_told_with_its_figures(util, sms, outside
     text = io.StringIO()
     print_text(snapshot, Console(file=text, width=400))
     assert line in text.getvalue()
+
+
+def test_a_problem_says_what_it_is_about_once() -> None:
+    """“error: A fatal GPU fault; …”: of which server?"""
+    told = (
+        Problem("error", "fault", "server 7", "A fatal GPU fault", "End the clients."),
+        Problem("warning", "pending", "client 9", "Client 9 (bob) waits", ""),
+    )
+    text = io.StringIO()
+    print_text(Snapshot(0.0, problems=told), Console(file=text, width=400))
+    assert text.getvalue().splitlines() == [
+        "error: server 7: A fatal GPU fault  → End the clients.",
+        "warning: Client 9 (bob) waits",
+    ]
+
+
+def test_the_limits_and_clients_of_two_daemons_say_whose_they_are() -> None:
+    one, other = (shown_node(client(pid)).daemons[0] for pid in (643, 644))
+    both = Snapshot(0.0, daemons=(one, replace(other, pipe_dir=Path("/tmp/other"))))
+    text = io.StringIO()
+    print_text(both, Console(file=text, width=400))
+    lines = text.getvalue().splitlines()
+    assert [line for line in lines if line.startswith("/")][2:] == [str(one.pipe_dir), "/tmp/other"]
+    at = lines.index("/tmp/other")
+    assert lines[at + 1].startswith("LIMITS")
+    assert any("643" in line for line in lines[:at])
+    assert any("644" in line for line in lines[at:])
 
 
 def test_an_unknown_field_is_a_mistake_of_the_command_line(mpstui: Mpstui) -> None:
