@@ -39,6 +39,7 @@ stand_in.use()
 
 import textual.app  # noqa: E402 - reads the environment
 import textual.pilot  # noqa: E402
+from deadline import usual  # noqa: E402
 from settled import settled  # noqa: E402
 from textual.css.stylesheet import Stylesheet  # noqa: E402
 
@@ -174,7 +175,5 @@ def nobodys_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
 
 @pytest.fixture
 def usual_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For a daemon that is blocked: it is not waited for as long as one that the machine may have made slow; but where
-    the machine has so much more to do than it can, its other answers take longer, too."""
-    waiting = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1) - 1.0)
-    monkeypatch.setenv("MPSTUI_CONTROL_DEADLINE", str(min(60.0, 5.0 * waiting)))
+    """For a daemon that is blocked."""
+    monkeypatch.setenv("MPSTUI_CONTROL_DEADLINE", usual())

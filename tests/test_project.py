@@ -181,3 +181,9 @@ def test_who_has_no_name_is_told_by_the_number() -> None:
     """``text.owner``, or ``user_text`` in a column of users: a name alone is — for whoever is in no list of users."""
     found = {file.name for file in (ROOT / "mpstui").rglob("*.py") if ".user or UNKNOWN" in file.read_text()}
     assert found == set()
+
+
+def test_no_test_gives_a_daemon_less_time_than_a_busy_machine_takes() -> None:
+    short = re.compile(r"MPSTUI_CONTROL_DEADLINE\"?(=|, |: )\"(\d|[1-5]\d)(\.\d+)?\"")
+    found = [path.name for path in (ROOT / "tests").rglob("*.py") if short.search(path.read_text())]
+    assert found == [], "usual() of tests/deadline.py is for a daemon that does not answer"

@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import pytest
 import warm
 
 from mpstui.observe import discovery
+from mpstui.system import own
 from mpstui.system.procfs import process_key
 
 from .conftest import Stranger
@@ -196,3 +198,20 @@ def mpstui(*args: str | Path, timeout: float = 120, **env: str) -> subprocess.Co
 
 def lives(process: subprocess.Popen[str]) -> bool:
     return process.poll() is None and process_key(process.pid) is not None
+
+
+def short_deadline_for(monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    """What is at this path in PATH has a moment to answer, and all else as long as a slow machine takes."""
+
+    class Look(own._Look):
+        def __init__(self, look: partial[str]) -> None:
+            self.short = look.args[0] == path
+            super().__init__(look)
+
+        def wait(self) -> None:
+            with monkeypatch.context() as patched:
+                patched.setattr(own, "_ANSWERS", 0.05 if self.short else 300.0)
+                super().wait()
+
+    monkeypatch.setattr(own, "_Look", Look)
+    monkeypatch.setattr(own, "_looks", {})

@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from deadline import usual
 
 from mpstui.observe.discovery import daemon_process, file_id, running_daemons, seen_by
 from mpstui.system.procfs import process_uids
@@ -20,7 +21,7 @@ WAITS = "import sys; print('ready', flush=True); sys.stdin.read()"
 
 
 def by_force(pipe_dir: Path) -> subprocess.CompletedProcess[str]:
-    return mpstui("daemon", "stop", "--force", "--yes", "--pipe-dir", pipe_dir, MPSTUI_CONTROL_DEADLINE="1")
+    return mpstui("daemon", "stop", "--force", "--yes", "--pipe-dir", pipe_dir, MPSTUI_CONTROL_DEADLINE=usual())
 
 
 def decoy(who: Stranger, pipe_dir: Path) -> subprocess.Popen[str]:
@@ -92,7 +93,7 @@ os.execv(program, ["nvidia-cuda-mps-control", "-d", ",", "-f", "1"])
     done = by_force(pipe_dir)
     assert done.returncode != 0, done.stdout
     assert lives(trick)
-    said = json.loads(mpstui("status", "--json", "--pipe-dir", pipe_dir, MPSTUI_CONTROL_DEADLINE="1").stdout)
+    said = json.loads(mpstui("status", "--json", "--pipe-dir", pipe_dir, MPSTUI_CONTROL_DEADLINE=usual()).stdout)
     assert [daemon["speaks_for"] for daemon in said["daemons"]] in ([str(stranger.uid)], [None]), "never root's"
 
 

@@ -8,8 +8,10 @@ import signal
 from pathlib import Path
 
 import pytest
+from deadline import usual
 
 from mpstui import api
+from mpstui.cli import main
 from mpstui.cli.status import exit_status
 from mpstui.control.answer import Answer, Outcome
 from mpstui.core.trust import ANYBODY
@@ -69,7 +71,7 @@ def test_what_a_stranger_answers_is_not_the_word_of_roots_daemon(
         assert flips.stdout is not None
         assert flips.stdout.readline() == "ready\n"
         for _ in range(6):
-            told = mpstui("status", "--json", "--pipe-dir", asked, MPSTUI_CONTROL_DEADLINE="1")
+            told = mpstui("status", "--json", "--pipe-dir", asked, MPSTUI_CONTROL_DEADLINE=usual())
             problems = json.loads(told.stdout)["problems"] if told.stdout else []
             said = [each for each in problems if each["code"] in {"fault", "daemon_lies"}]
             assert all(each["uid"] in {stranger.uid, ANYBODY} for each in said), said
@@ -143,7 +145,7 @@ def test_who_takes_the_place_of_roots_daemon_is_told_of_and_does_not_make_it_his
     that its directory is open was left to him to mend."""
     pipe_dir = crowd / "mps"
     daemon = usurped(roots, stranger, pipe_dir, how)
-    told = mpstui("status", "--json", "--pipe-dir", pipe_dir, MPSTUI_CONTROL_DEADLINE="1")
+    told = mpstui("status", "--json", "--pipe-dir", pipe_dir, MPSTUI_CONTROL_DEADLINE=usual())
     (found,) = [each for each in json.loads(told.stdout)["problems"] if each["code"] == "daemon_usurped"]
     assert (told.returncode, found["severity"], found["uid"]) == (4, "error", None)
     assert f"Daemon {daemon.pid} of root runs here, but" in found["text"]
@@ -152,20 +154,24 @@ def test_who_takes_the_place_of_roots_daemon_is_told_of_and_does_not_make_it_his
     health = mpstui("status", "--health", "--pipe-dir", pipe_dir)
     assert health.returncode == 4
     assert f"daemon {daemon.pid} runs, but" in health.stderr
-    doctor = mpstui("doctor", "--json", "--pipe-dir", pipe_dir, MPSTUI_CONTROL_DEADLINE="1")
+    doctor = mpstui("doctor", "--json", "--pipe-dir", pipe_dir, MPSTUI_CONTROL_DEADLINE=usual())
     findings = [each for each in json.loads(doctor.stdout)["findings"] if str(pipe_dir) in str(each)]
     said = {(each["check"], each["verdict"]) for each in findings}
     assert {("answering", "error"), ("pipe_dir", "warning")} <= said
     node = [each for each in json.loads(doctor.stdout)["findings"] if each["subject"] == "node"]
     assert not any("is there" in each["evidence"] for each in node), "a daemon of root's is"
     client = roots.start("sleep", "600", env={"CUDA_MPS_PIPE_DIRECTORY": str(pipe_dir)})
-    why = json.loads(mpstui("why", client.pid, "--json", "--pipe-dir", pipe_dir, MPSTUI_CONTROL_DEADLINE="1").stdout)
+    why = json.loads(
+        mpstui("why", client.pid, "--json", "--pipe-dir", pipe_dir, MPSTUI_CONTROL_DEADLINE=usual()).stdout
+    )
     (reason,) = [each for each in why["reasons"] if each["code"] in {"user", "usurped", "no_daemon", "no_variable"}]
     assert (reason["code"], reason["certainty"]) == ("usurped", "sure")
     assert f"daemon {daemon.pid} of root runs in {pipe_dir}, but" in reason["text"]
     assert f"mpstui daemon stop --force --pipe-dir {pipe_dir}" in reason["remedy"]
     elsewhere = roots.start("sleep", "600", env={"CUDA_MPS_PIPE_DIRECTORY": str(roots.home)})
-    why = json.loads(mpstui("why", elsewhere.pid, "--json", "--pipe-dir", pipe_dir, MPSTUI_CONTROL_DEADLINE="1").stdout)
+    why = json.loads(
+        mpstui("why", elsewhere.pid, "--json", "--pipe-dir", pipe_dir, MPSTUI_CONTROL_DEADLINE=usual()).stdout
+    )
     assert "no daemon of root's" not in str(why)
     assert f"daemon {daemon.pid} of root runs in {pipe_dir}, but" in str(why)
 
@@ -197,7 +203,7 @@ def test_a_daemon_whose_socket_is_not_there_is_told_of(
     pipe_dir.mkdir()
     daemon = lying_daemon(roots, pipe_dir, clients=[], mode=mode)
     (stranger if mode & 0o002 else roots).run("mv", pipe_dir / "control", pipe_dir / "x")
-    told = mpstui("status", "--json", "--pipe-dir", pipe_dir, MPSTUI_CONTROL_DEADLINE="1")
+    told = mpstui("status", "--json", "--pipe-dir", pipe_dir, MPSTUI_CONTROL_DEADLINE=usual())
     (found,) = [each for each in json.loads(told.stdout)["problems"] if each["code"] == "daemon_usurped"]
     assert (told.returncode, found["severity"], found["uid"]) == (4, "error", None)
     assert f"Daemon {daemon.pid} of root runs here, but its socket control is not there" in found["text"]
@@ -205,11 +211,11 @@ def test_a_daemon_whose_socket_is_not_there_is_told_of(
     health = mpstui("status", "--health", "--pipe-dir", pipe_dir)
     assert (health.returncode, "its socket control is not there" in health.stderr) == (4, True)
     roots.run("mv", pipe_dir / "x", pipe_dir / "control")
-    assert mpstui("status", "--pipe-dir", pipe_dir, MPSTUI_CONTROL_DEADLINE="1").returncode == 0
+    assert mpstui("status", "--pipe-dir", pipe_dir, MPSTUI_CONTROL_DEADLINE=usual()).returncode == 0
     roots.run("mv", pipe_dir / "control_privileged", pipe_dir / "x")
     health = mpstui("status", "--health", "--pipe-dir", pipe_dir)
     assert (health.returncode, "its socket control_privileged is not there" in health.stderr) == (4, True)
-    told = mpstui("status", "--pipe-dir", pipe_dir, MPSTUI_CONTROL_DEADLINE="1")  # root's commands come to no other
+    told = mpstui("status", "--pipe-dir", pipe_dir, MPSTUI_CONTROL_DEADLINE=usual())  # root's commands come to no other
     assert (told.returncode, f"Daemon {daemon.pid} of root runs here, but" in told.stderr) == (4, True), told.stderr
     assert not any(word in told.stdout + told.stderr for word in ("stale", "Start a daemon")), told
 
@@ -240,7 +246,7 @@ def test_what_is_roots_own_in_the_place_of_a_socket_is_none(
     stranger.run("sh", "-c", command, pipe_dir)
     health = mpstui("status", "--health", "--pipe-dir", pipe_dir)
     assert (health.returncode, f"daemon {daemon.pid} runs, but {said}" in health.stderr) == (4, True), health.stderr
-    told = mpstui("status", "--pipe-dir", pipe_dir, MPSTUI_CONTROL_DEADLINE="1")
+    told = mpstui("status", "--pipe-dir", pipe_dir, MPSTUI_CONTROL_DEADLINE=usual())
     assert (told.returncode, said in told.stderr) == (4, True), told.stderr
 
 
@@ -263,15 +269,17 @@ def test_another_daemon_of_roots_in_the_place_of_a_socket_does_not_speak_for_thi
         said = f"its socket {name} is another process's"
         health = mpstui("status", "--health", "--pipe-dir", pipe_dir)
         assert (health.returncode, f"daemon {daemon.pid} runs, but {said}" in health.stderr) == (4, True), health.stderr
-        told = mpstui("status", "--pipe-dir", pipe_dir, MPSTUI_CONTROL_DEADLINE="1")
+        told = mpstui("status", "--pipe-dir", pipe_dir, MPSTUI_CONTROL_DEADLINE=usual())
         assert (told.returncode, said in told.stderr, str(victim.pid) in told.stdout) == (4, True, False), told
-        changed = mpstui("set", "client-priority", "1", "--pipe-dir", pipe_dir, MPSTUI_CONTROL_DEADLINE="1")
+        changed = mpstui("set", "client-priority", "1", "--pipe-dir", pipe_dir, MPSTUI_CONTROL_DEADLINE=usual())
         assert changed.returncode not in {0, 1}, "nothing is sent to the other one"
-        ended = mpstui("terminate", victim.pid, "--kill", "--yes", "--pipe-dir", pipe_dir, MPSTUI_CONTROL_DEADLINE="1")
+        ended = mpstui(
+            "terminate", victim.pid, "--kill", "--yes", "--pipe-dir", pipe_dir, MPSTUI_CONTROL_DEADLINE=usual()
+        )
         assert ended.returncode != 0
         assert os.path.exists(f"/proc/{victim.pid}")
         assert victim.poll() is None
-        stopped = mpstui("daemon", "stop", "--force", "--yes", "--pipe-dir", pipe_dir, MPSTUI_CONTROL_DEADLINE="1")
+        stopped = mpstui("daemon", "stop", "--force", "--yes", "--pipe-dir", pipe_dir, MPSTUI_CONTROL_DEADLINE=usual())
         assert (stopped.returncode, daemon.wait(60) < 0) == (0, True), stopped.stderr
 
 
@@ -296,7 +304,7 @@ def test_a_daemon_that_nobody_comes_to_runs_in_every_word_and_is_ended_as_a_proc
 ) -> None:
     """It was stale, its files to be left to the stranger, and a daemon to be started in its place; its process could
     not be ended."""
-    monkeypatch.setenv("MPSTUI_CONTROL_DEADLINE", "1")
+    monkeypatch.setenv("MPSTUI_CONTROL_DEADLINE", usual())
     pipe_dir, dead = crowd / "mps", crowd / "dead"
     pipe_dir.mkdir()
     dead.mkdir()
@@ -346,7 +354,7 @@ def test_why_is_sure_and_ends_work_only_where_no_program_comes_to_the_daemon(
     daemon = lying_daemon(roots, pipe_dir, clients=[], mode=0o777)
     stranger.run("mv", pipe_dir / moved, pipe_dir / "x")
     client = roots.start("sleep", "600", env={"CUDA_MPS_PIPE_DIRECTORY": str(pipe_dir)})
-    told = mpstui("why", client.pid, "--json", "--pipe-dir", pipe_dir, MPSTUI_CONTROL_DEADLINE="1").stdout
+    told = mpstui("why", client.pid, "--json", "--pipe-dir", pipe_dir, MPSTUI_CONTROL_DEADLINE=usual()).stdout
     (reason,) = [each for each in json.loads(told)["reasons"] if each["code"] == "usurped"]
     comes = moved == "control_privileged"
     assert f"daemon {daemon.pid} of root runs in {pipe_dir}, but its socket {moved} is not there" in reason["text"]
@@ -355,7 +363,7 @@ def test_why_is_sure_and_ends_work_only_where_no_program_comes_to_the_daemon(
     )
     assert (CLIENTS_GO_ON in reason["remedy"]) is comes
     assert ("can still connect" in str(reason["evidence"])) is comes
-    told = mpstui("status", "--json", "--pipe-dir", pipe_dir, MPSTUI_CONTROL_DEADLINE="1")
+    told = mpstui("status", "--json", "--pipe-dir", pipe_dir, MPSTUI_CONTROL_DEADLINE=usual())
     (found,) = [each for each in json.loads(told.stdout)["problems"] if each["code"] == "daemon_usurped"]
     assert (CLIENTS_GO_ON in found["remedy"], "can still connect" in found["text"]) == (comes, comes)
     assert "As root" in found["remedy"], "whoever reads it"
@@ -447,7 +455,7 @@ def test_a_link_of_roots_own_in_the_place_of_a_socket_is_what_it_leads_to(
     assert (place.pid, place.usurped(0), place.starting) == (daemon.pid, False, False), place
     with held(pipe_dir) as folder:
         assert not_usurped(pipe_dir, folder, daemon.pid) == f"the sockets in {pipe_dir} are its own now"
-    told = mpstui("status", "--json", "--pipe-dir", pipe_dir, MPSTUI_CONTROL_DEADLINE="5")
+    told = mpstui("status", "--json", "--pipe-dir", pipe_dir, MPSTUI_CONTROL_DEADLINE=usual())
     assert not [each for each in json.loads(told.stdout)["problems"] if each["code"] == "daemon_usurped"]
     assert mpstui("status", "--health", "--pipe-dir", pipe_dir).returncode == 0
 
@@ -479,6 +487,7 @@ def test_a_daemon_that_does_not_listen_at_all_of_its_sockets_yet_is_starting(
     roots: Stranger,
     crowd: Path,
     monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
     at: str,
     order: tuple[str, str],
     stale: bool,
@@ -496,9 +505,12 @@ def test_a_daemon_that_does_not_listen_at_all_of_its_sockets_yet_is_starting(
     assert (place.pid, place.starting, place.usurped(0)) == (daemon.pid, True, False), place
     with held(pipe_dir) as folder:
         assert "was started a moment ago" in str(not_usurped(pipe_dir, folder, daemon.pid))
+    monkeypatch.setenv("MPSTUI_CONTROL_BINARY", str(BINARY))
+    monkeypatch.setenv("MPSTUI_CONTROL_DEADLINE", usual())
     for words in (("set", "client-priority", "1"), ("daemon", "stop", "--force", "--yes")):
-        told = mpstui(*words, "--pipe-dir", pipe_dir, MPSTUI_CONTROL_DEADLINE="0.3")
-        assert (told.returncode, "the daemon is starting" in told.stderr, lives(daemon)) == (4, True, True), told.stderr
+        status = main([*words, "--pipe-dir", str(pipe_dir)])  # here, where it is young for as long as this takes
+        said = capfd.readouterr().err
+        assert (status, "the daemon is starting" in said, lives(daemon)) == (4, True, True), said
     monkeypatch.undo()
     monkeypatch.setattr(discovery, "STARTS_WITHIN", -1.0)
     assert not discover((pipe_dir,), env={})[0].starting, "it stays so"

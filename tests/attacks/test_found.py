@@ -29,7 +29,7 @@ from mpstui.system.own import ProgramError, find_program, own_path
 from mpstui.ui.fleet import in_terminal
 
 from .conftest import Stranger
-from .programs import ROOT
+from .programs import ROOT, short_deadline_for
 from .test_here import ran
 from .test_path import COMMANDS, PROGRAMS
 
@@ -311,12 +311,11 @@ def test_a_link_to_what_does_not_answer_is_waited_for_once(there: Bin, monkeypat
         return "" if path == f"{there.place}/{CONTROL}" and comes.wait(300) else real(path, program=program)
 
     monkeypatch.setattr(own, "why_not_roots", looked)
-    monkeypatch.setattr(own, "_ANSWERS", 0.05)
-    monkeypatch.setattr(own, "_looks", {})
+    short_deadline_for(monkeypatch, f"{there.place}/{CONTROL}")
     (there.place / CONTROL).symlink_to(there.real / CONTROL)
     path = {"PATH": f"{there.place}:{there.real}"}
-    eventually(lambda: own_path(path) == path["PATH"])
-    eventually(lambda: find_program(CONTROL, path) == os.fspath(there.real / CONTROL))
+    assert own_path(path) == path["PATH"]
+    assert find_program(CONTROL, path) == os.fspath(there.real / CONTROL)
     assert find_program(CONTROL, path) == os.fspath(there.real / CONTROL)
     assert asked.count(f"{there.place}/{CONTROL}") == 1
     comes.set()
@@ -394,9 +393,8 @@ def test_doctor_says_no_more_of_a_server_binary_than_is_known(there: Bin, monkey
     monkeypatch.chdir(there.his.home)
     comes, real = threading.Event(), own._why_others
     monkeypatch.setattr(own, "_why_others", lambda place: "" if place == "/away" and comes.wait(300) else real(place))
-    monkeypatch.setattr(own, "_ANSWERS", 0.05)
-    monkeypatch.setattr(own, "_looks", {})
-    eventually(lambda: own_path({"PATH": f"{there.place}:/away"}) == f"{there.place}")
+    short_deadline_for(monkeypatch, "/away")
+    assert own_path({"PATH": f"{there.place}:/away"}) == f"{there.place}"
     for path, why in (("/away", "it is not on PATH, but /away does not answer"), (".", own._STANDS)):
         monkeypatch.setenv("PATH", f"{path}:{there.place}")
         place, trouble = _server_binary((CONTROL,))

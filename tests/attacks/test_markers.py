@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from deadline import usual
 
 from mpstui import cli
 from mpstui.node import open_node
@@ -129,14 +130,10 @@ def test_who_could_have_put_it_there_decides(arrangement: str, stranger: Strange
     assert [place for place in places if is_simulated(place)] == ([own] if arrangement in STILL_GOOD else [])
 
 
-SHORT = ("MPSTUI_CONTROL_DEADLINE", "1")
-"""A control binary that this machine has waits in vain for a daemon that never answers."""
-
-
 def test_the_daemon_of_whoever_left_a_marker_is_found(
     forged: Path, daemon: int, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(*SHORT)
+    monkeypatch.setenv("MPSTUI_CONTROL_DEADLINE", usual())
     monkeypatch.setattr("mpstui.observe.discovery._PLACES_LIMIT", 10_000)  # root's, which come first, may be many here
     cli.main(["status", "--json"])
 
@@ -174,7 +171,7 @@ def test_what_the_marker_says_is_shown_as_its_owner_s_claim(stranger: Stranger, 
 def test_none_of_what_stands_beside_it_is_shown(
     forged: Path, daemon: int, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(*SHORT)
+    monkeypatch.setenv("MPSTUI_CONTROL_DEADLINE", usual())
     cli.main(["status", "--json", "--pipe-dir", os.fspath(forged)])
     cli.main(["status", "--pipe-dir", os.fspath(forged)])
 

@@ -27,7 +27,7 @@ from mpstui.system.own import ProgramError, find_program, own_path
 from mpstui.ui.fleet import in_terminal
 
 from .conftest import Stranger
-from .programs import ROOT
+from .programs import ROOT, short_deadline_for
 from .test_here import ran
 
 PROGRAMS = ("nvidia-cuda-mps-control", "nvidia-smi", "journalctl", "ssh", "dcgmi", "python3")
@@ -180,11 +180,10 @@ def test_a_place_that_does_not_answer_is_waited_for_once(monkeypatch: pytest.Mon
         return "" if place == "/away" and comes.wait(300) else real(place)
 
     monkeypatch.setattr(own, "_why_others", looked)
-    monkeypatch.setattr(own, "_ANSWERS", 0.05)
-    monkeypatch.setattr(own, "_looks", {})
+    short_deadline_for(monkeypatch, "/away")
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     path = f"{roots.home}:/away"
-    eventually(lambda: own_path({"PATH": path}) == f"{roots.home}")
+    assert own_path({"PATH": path}) == f"{roots.home}"
     assert own_path({"PATH": path}) == f"{roots.home}"
     assert asked.count("/away") == 1
     with pytest.raises(ProgramError, match="it is not on PATH, but /away does not answer"):

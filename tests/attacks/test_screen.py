@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from deadline import usual
 from terminal import Terminal
 
 from .conftest import Stranger
@@ -62,7 +63,7 @@ def accused(request: pytest.FixtureRequest, bystander: Stranger) -> Iterator[tup
 
 @contextmanager
 def screen(pipe_dir: Path) -> Iterator[Terminal]:
-    environment = {"MPSTUI_CONTROL_BINARY": str(BINARY), "MPSTUI_CONTROL_DEADLINE": "1", "TZ": "UTC"}
+    environment = {"MPSTUI_CONTROL_BINARY": str(BINARY), "MPSTUI_CONTROL_DEADLINE": usual(), "TZ": "UTC"}
     argv = [sys.executable, "-m", "mpstui", "--pipe-dir", os.fspath(pipe_dir)]
     with Terminal(argv, environment=environment) as terminal:
         yield terminal

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+from deadline import usual
 
 from mpstui.observe.discovery import find_speaker, lock_holder, pids_are_ours
 from mpstui.system import trusted
@@ -17,7 +18,7 @@ from .programs import lives, lying_daemon, mpstui
 
 def stop(pipe_dir: Path) -> str:
     words = ("daemon", "stop", "--force", "--yes")
-    done = mpstui(*words, "--pipe-dir", pipe_dir, timeout=300, MPSTUI_CONTROL_DEADLINE="5")
+    done = mpstui(*words, "--pipe-dir", pipe_dir, timeout=300, MPSTUI_CONTROL_DEADLINE=usual())
     return done.stdout + done.stderr
 
 
@@ -31,7 +32,7 @@ def test_a_link_to_the_lock_of_roots_daemon_does_not_have_it_ended(stranger: Str
     stranger.run("mkdir", mine)
     stranger.run("ln", roots.home / "p" / "control_lock", mine / "control_lock")
     deaf = lying_daemon(stranger, mine, clients=[], lock=False, deaf=True)
-    shown = mpstui("status", "--json", "--pipe-dir", mine, MPSTUI_CONTROL_DEADLINE="5").stdout
+    shown = mpstui("status", "--json", "--pipe-dir", mine, MPSTUI_CONTROL_DEADLINE=usual()).stdout
     assert f'"pid": {innocent.pid}' not in shown, "whose daemon it is said to be"
     said = stop(mine)
     assert lives(innocent), said

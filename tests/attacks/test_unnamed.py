@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from deadline import usual
 
 from mpstui import cli
 from mpstui.observe import discovery
@@ -192,7 +193,7 @@ def test_roots_own_daemon_is_ended_as_a_process_where_another_user_has_put_himse
     stranger: Stranger, roots: Stranger, main: Main, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     """It was called a daemon of that user's, and its own owner had no way to stop it: ``quit`` went to who answers."""
-    monkeypatch.setenv("MPSTUI_CONTROL_DEADLINE", "1")
+    monkeypatch.setenv("MPSTUI_CONTROL_DEADLINE", usual())
     pipe_dir = roots.home / "p"
     daemon = usurped(roots, stranger, pipe_dir, how)
     remedies = {"a priority": f"mpstui daemon stop --force --pipe-dir {pipe_dir}", "stop": "--force ends its process"}

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import pytest
+from deadline import usual
 
 from mpstui import api
 from mpstui.cli import experiment, load, loadoptions
@@ -278,7 +279,7 @@ async def test_stop_tells_the_safe_ways_from_the_others(
 ) -> None:
     assert len(stopping.WAYS) == 10
     monkeypatch.setattr(stopping, "WAYS", stopping.WAYS[ways])
-    monkeypatch.setattr(stopping, "WATCH_SECONDS", watch)
+    monkeypatch.setattr(stopping, "WATCH_SECONDS", watch * float(usual()) / 5.0)
     monkeypatch.setattr(stopping, "_BEFORE_SECONDS", 0.3)
     assert await run(experiment, sources, node, "stop", "--repeats", "1") == 0
     out = capsys.readouterr().out

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -20,8 +21,18 @@ def test_one_that_keeps_its_reader_is_left_and_asked_again_when_it_comes_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A FIFO that nobody writes to stands for it."""
+    stuck, real = set[int](), memory.read_file
+
+    def read(path: str, limit: int) -> bytes | None:
+        stuck.add(threading.get_native_id())
+        try:
+            return real(path, limit)
+        finally:
+            stuck.discard(threading.get_native_id())
+
     monkeypatch.setattr(memory, "PATIENCE", 0.2)
-    monkeypatch.setattr(memory._Reader, "kept", lambda reader: True)
+    monkeypatch.setattr(memory, "read_file", lambda path, limit: (read if path == paths[1] else real)(path, limit))
+    monkeypatch.setattr(memory._Reader, "kept", lambda reader: reader._id in stuck)
     paths = [os.fspath(tmp_path / name / "cmdline") for name in ("1", "2", "3", "4")]
     for path in paths:
         Path(path).parent.mkdir()
