@@ -404,6 +404,13 @@ def _claimant(daemon: Daemon) -> str | None:
 HEALTH_STYLE: Final[Mapping[str, str]] = {"ok": "good", "held": "warn", "stale": "warn", "unknown": "warn"}
 
 
+def _failed(daemon: Daemon) -> int | None:
+    """Servers that failed one after the other; None where its logs, which alone tell of them, are not followed."""
+    if daemon.start_failures is not None:
+        return daemon.start_failures.count
+    return None if daemon.runs and daemon.watch != "logs" else 0
+
+
 def _health_facts(daemon: Daemon, view: View) -> Iterable[Fact]:
     if not daemon.cut_off and daemon.fault_word and (whose := daemon.claimant(os.geteuid())) is not None:
         yield Fact("health", _claimed(daemon.fault_word.removesuffix("?"), whose), "dim")
@@ -870,11 +877,12 @@ DAEMON: Final[Thing[Daemon]] = Thing(
         ),
         Field(
             "start_failures", "start failures", OBJECT, lambda d, v: d.start_failures, null=True, of=START_FAILURES,
-            row=Text(20, "START FAILURES", lambda d, v: str(d.start_failures.count if d.start_failures else 0)),
-            about="null: the latest server became ready, or none was started.",
+            row=Text(20, "START FAILURES", lambda d, v: UNKNOWN if (n := _failed(d)) is None else str(n)),
+            about="null: the latest server became ready, or none was started, or its logs, which tell it, are not "
+            "followed.",
             metric=Metric(
                 "server_consecutive_start_failures", "Servers that ended before they were ready, one after the other.",
-                lambda d, v: d.start_failures.count if d.start_failures else 0,
+                lambda d, v: _failed(d),
             ),
         ),
         Field(

@@ -31,7 +31,7 @@ from mpstui.core.model import (
 )
 from mpstui.core.where import Where
 from mpstui.export.metrics import BY_LOGS, COUNTED, DAEMONS, OTHER, Metrics
-from mpstui.fields import SNAPSHOT, Thing
+from mpstui.fields import DAEMON, SNAPSHOT, Thing, View
 
 PAGE = Path(__file__).parents[2] / "docs" / "exporter.md"
 OPEN = "application/openmetrics-text; version=1.0.0"
@@ -252,13 +252,16 @@ def test_events_are_counted_once_and_from_the_start_on() -> None:
 
 def test_what_logs_alone_tell_is_not_0_where_they_are_not_followed() -> None:
     """No faults, said of a daemon whose logs are another user's and not read."""
-    alone = {f"mps_{COUNTED[kind].name}_total" for kind in BY_LOGS}
+    alone = {f"mps_{COUNTED[kind].name}_total" for kind in BY_LOGS} | {"mps_server_consecutive_start_failures"}
     assert {"mps_faults_total", "mps_clients_refused_total"} < alone
     heard = {sample.name for sample in told(one_daemon())}
     for deaf in ("polling", "none"):
         found = told(one_daemon(watch=deaf))
         assert heard - {sample.name for sample in found} == alone
         assert value(found, "mps_clients_connected_total") == 0, "asking tells of it too"
+    (failures,) = [each for each in DAEMON.fields if each.id == "start_failures"]
+    one = [failures.text(daemon(watch=watch), View()) for watch in ("logs", "polling")]
+    assert one == ["0", "—"]
     metrics = Metrics()
     metrics.take(replace(one_daemon(), events=(event("client_refused", NOW, values={"reason": "limit"}),)), NOW - 1)
     metrics.take(one_daemon(watch="polling"), NOW - 1)
