@@ -36,6 +36,8 @@ from mpstui.system.trusted import NotTrustedError, make_directory
 
 _END_SECONDS: Final = 120.0
 """After a SIGKILL; a busy machine takes its time."""
+_START_SECONDS: Final = 300.0
+"""Until it is ready; one that has ended is not waited for."""
 _SERVE: Final = (
     f"{OURS_ALONE}import gc; gc.disable(); "
     "from mpstui.sim.serving import main; gc.freeze(); gc.enable(); main(sys.argv[1:])"
@@ -81,7 +83,7 @@ class SimNode:
         options: Sequence[str] = (),
         driver: str | None = None,
         env: Mapping[str, str] | None = None,
-        timeout: float = 120.0,
+        timeout: float = _START_SECONDS,
     ) -> SimNode:
         """Makes ``pipe_dir`` a simulated node's and starts its daemon, or ``scenario`` with its clients.
 
@@ -122,7 +124,7 @@ class SimNode:
         visible: str | None = None,
         options: Sequence[str] = (),
         env: Mapping[str, str] | None = None,
-        timeout: float = 120.0,
+        timeout: float = _START_SECONDS,
     ) -> None:
         """Starts the control daemon, with more ``options`` and variables; raises SimError where one runs already."""
         environment = {**(env or {}), **({} if visible is None else {"CUDA_VISIBLE_DEVICES": visible})}
@@ -137,11 +139,13 @@ class SimNode:
             "CUDA_MPS_LOG_DIRECTORY": os.fspath(self.log_dir),
             "MPSTUI_SIM_LIFELINE": "1",
         }
+        log_file = self.log_dir / "simulator.log"
         receiver, report = os.pipe()
         environment["MPSTUI_SIM_REPORT"] = str(report)
         try:
             # What it may print must not get onto somebody's screen; its own session keeps the terminal's signals away.
-            with open(self.log_dir / "simulator.log", "ab") as log:
+            with open(log_file, "ab") as log:
+                before = log.tell()
                 process = subprocess.Popen(
                     command,
                     stdin=subprocess.PIPE,
@@ -160,7 +164,9 @@ class SimNode:
             message = _read_line(receiver, reader, timeout)
         if message != "ready":
             _end(process)
-            raise SimError(message or f"the simulated node in {path_text(self.pipe_dir)} did not become ready")
+            late = f" within {timeout:g} s" if message is None else f": {_how_it_ended(process.returncode)}"
+            what = f"the simulated node in {path_text(self.pipe_dir)} did not become ready"
+            raise SimError(message or f"{what}{late}; {_last_line(log_file, before)}")
         self._processes.append(process)
 
     @property
@@ -269,9 +275,24 @@ class SimNode:
         self.stop()
 
 
-def _read_line(descriptor: int, reader: BinaryIO, timeout: float) -> str:
+def _read_line(descriptor: int, reader: BinaryIO, timeout: float) -> str | None:
+    """None where none came in time; empty where none will come."""
     ready, _, _ = select.select([descriptor], [], [], timeout)
-    return reader.readline(4096).decode("utf-8", "replace").strip() if ready else ""
+    return reader.readline(4096).decode("utf-8", "replace").strip() if ready else None
+
+
+def _how_it_ended(status: int) -> str:
+    return f"it ended by signal {-status}" if status < 0 else f"it ended with exit status {status}"
+
+
+def _last_line(log_file: Path, before: int) -> str:
+    """Of what was written into a log since it had so many bytes."""
+    with open(log_file, "rb") as log:
+        log.seek(before)
+        lines = log.read().split(b"\n")
+    last = next((line for line in reversed(lines) if line.strip()), None)
+    where = path_text(log_file)
+    return f"{where} says nothing" if last is None else f"{where} ends with “{printable(last, 200)}”"
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -281,3 +281,30 @@ def test_a_path_that_is_too_long_is_an_error(tmp_path: Path) -> None:
 def test_a_simulated_node_imports_no_event_loop() -> None:
     program = "import sys, mpstui.sim.serving; sys.exit('asyncio' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        (
+            "echo first >&2; printf 'last \\033 words\\n' >&2; exit 3",
+            r"it ended with exit status 3; .* ends with “last \\x1b words”",
+        ),
+        ("kill -9 $$", "it ended by signal 9; .*simulator.log says nothing"),
+    ],
+    ids=["by itself", "killed"],
+)
+def test_a_node_that_does_not_become_ready_says_what_it_last_said_and_how_it_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, said: str
+) -> None:
+    monkeypatch.setattr("mpstui.sim.node.control_binary", lambda: ("/bin/sh", "-c", script))
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "simulator.log").write_text("of the one before\n")
+    with pytest.raises(SimError, match=f"did not become ready: {said}"):
+        SimNode.start(tmp_path)
+
+
+def test_nor_one_that_is_not_ready_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mpstui.sim.node.control_binary", lambda: ("/bin/sh", "-c", "read line"))
+    with pytest.raises(SimError, match=r"did not become ready within 0 s; .*simulator.log says nothing"):
+        SimNode.start(tmp_path, timeout=0)
