@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 import runpy
+import shlex
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
@@ -70,6 +71,28 @@ def test_every_screen_has_its_picture(script: ModuleType) -> None:
     assert set(script.SCREENS.values()) <= set(script.PICTURES)
     page = (ROOT / "docs" / "screens.md").read_text()
     assert all(f"](../screenshots/{picture})" in page for picture in script.SCREENS.values())
+
+
+def examples() -> list[tuple[str, str]]:
+    """The commands in the pages' blocks, each as far as the shell's part of it, with their page."""
+    pages = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+    lines = ((page.name, line) for page in pages for line in page.read_text().splitlines())
+    found = ((page, re.match(r"(?: {4}|\t)+(?:\$ )?(?:sudo )?(mpstui(?: .*)?)$", line)) for page, line in lines)
+    return [(page, re.split(r"\s+#|\s+[|>]", line[1])[0]) for page, line in found if line is not None]
+
+
+def test_each_command_of_a_page_is_one_that_the_program_takes(capsys: pytest.CaptureFixture[str]) -> None:
+    from mpstui.cli.parser import build_parser
+
+    parser, wrong = build_parser(), list[str]()
+    for page, command in examples():
+        try:
+            parser.parse_args(shlex.split(command)[1:])
+        except SystemExit as error:
+            wrong += [f"{page}: {command}: {capsys.readouterr().err.splitlines()[-1]}"] if error.code else []
+    assert not wrong
+    assert {page for page, _ in examples()} > {"README.md", "fleet.md", "web.md", "exporter.md", "where.md", "past.md"}
+    assert len(examples()) > 40
 
 
 def test_no_link_of_the_site_is_dead_and_every_page_is_in_it(script: ModuleType, tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ def add_why(commands: Any, node: argparse.ArgumentParser) -> None:
     explain = commands.add_parser(
         "explain",
         help="what an error of CUDA means under MPS",
-        epilog="example: mpstui explain 807, mpstui explain cudaErrorMpsClientTerminated",
+        epilog="example: mpstui explain cudaErrorMpsClientTerminated",
     )
     explain.add_argument("code", nargs="?", metavar="CODE", help="its number or name; without it: all that are known")
     explain.add_argument("--json", action="store_true", help="print JSON")
