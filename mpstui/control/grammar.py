@@ -143,7 +143,7 @@ def number(text: bytes) -> int | None:
     return int(text) if text.isdigit() and len(text) <= 19 else None
 
 
-NOT_STARTED: Final = pattern(rb"(?:Failed to start|MPS server failed to start)\b[ .:]*(.*)", re.DOTALL)
+NOT_STARTED: Final = pattern(rb"(?:Failed to start|MPS server failed to start)\b[ .:]*((?:[^ .:].*)?)", re.DOTALL)
 """How a server says why it does not start; the second form is of 2013."""
 
 
@@ -224,7 +224,7 @@ _REFUSALS: Final = (
 )
 _PROOF: Final = PROOF.encode()
 _NOT_STARTED: Final = pattern(
-    rb"Failed to start server(?: using uid (\d{1,10})\b)?[.,:]?\s*(?:error:\s*)?(.*)", re.DOTALL
+    rb"Failed to start server(?: using uid (\d{1,10})\b)?[.,:]?\s*(?:error:\s*)?((?:\S.*)?)", re.DOTALL
 )
 _IGNORED: Final = pattern(rb"(CUDA_MPS_[A-Z_]{1,64}) should be between (.{1,40})", re.DOTALL)
 _NOT_FOUND: Final = pattern(rb"Server \d{1,20} (?:not found|is <busy>)")

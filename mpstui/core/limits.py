@@ -157,8 +157,8 @@ def _lower(served: float | None, own: float | None) -> float | None:
 
 
 _NUMBER: Final = pattern(
-    r"[ \t\n\v\f\r]*([+-]?(?:0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)(?:[pP][+-]?[0-9]+)?"
-    r"|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?))"
+    r"[ \t\n\v\f\r]*([+-]?(?:0[xX](?:[0-9a-fA-F]+(?:\.[0-9a-fA-F]*)?|\.[0-9a-fA-F]+)(?:[pP][+-]?[0-9]+)?"
+    r"|(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?))"
 )
 _DIGITS: Final = 10
 _WHOLE: Final = pattern(r"[ \t\n\v\f\r]*([+-]?[0-9]+)")

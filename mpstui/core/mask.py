@@ -31,12 +31,12 @@ _ROW_WORD: Final = pattern(
     r"(?:[\d.,:%()-]+[KMGT]?B?|0x[0-9a-fA-F]+|GPU-[0-9a-f-]+|MIG-[0-9a-f-]+|[A-Z][A-Z_]{1,30}|GPU|UUID|TRUE|FALSE)"
 )
 """Numbers, devices and words in capitals: what an answer says of itself."""
-_HOME: Final = pattern(r"/(?:home|users|data/home)/[^\s/\"]+[^\s\"]*", re.IGNORECASE)
+_HOME: Final = pattern(r"/(?:home|users|data/home)/[^\s/\"][^\s\"]*", re.IGNORECASE)
 _PATH: Final = pattern(r"/[^\s\"]*")
 _NUMBER: Final = pattern(r"(?<![^\W_])\d{1,10}(?![^\W_])")
 _RUN: Final = pattern(r"(/run/user/)(\d{1,10})(?=/|$|\W)")
 _UID: Final = pattern(r"\b((?:from )?(?:[Uu]ser|[Uu][Ii][Dd])[ =:]+)(\d{2,10})\b")
-_KERNELS: Final = pattern(r"(pid='?\d+'?, name=).*?(?=, [Cc]h|$)")
+_KERNELS: Final = pattern(r"(pid='?\d{1,10}'?, name=).*?(?=, [Cc]h|$)", re.MULTILINE)
 """The kernel's line of a fault names a program (fact 37)."""
 _PRIVATE: Final = frozenset(
     {"command", "cgroup", "container", "container_name", "container_id", "pod", "pod_uid", "pod_name", "pod_namespace",

@@ -42,7 +42,7 @@ _PARENTS: Final = {"docker": "docker", "libpod": "podman", "libpod_parent": "pod
 _LXC: Final = pattern(r"lxc\.payload\.(?P<name>.+)", re.DOTALL)
 _APPTAINER: Final = pattern(r"(?:apptainer|singularity)-(?P<name>\d+)\.scope")
 _UID: Final = r"(?P<uid>[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})"
-_POD: Final = pattern(rf"(?:[a-z0-9-]*kubepods[a-z-]*-)?pod{_UID}(?:\.slice(?::.*)?)?")
+_POD: Final = pattern(rf"(?:[a-z0-9-]{{0,255}}kubepods[a-z-]*-)?pod{_UID}(?:\.slice(?::.*)?)?")
 """``pod<uid>`` of the cgroupfs driver, ``kubepods-burstable-pod<uid>.slice`` of systemd's; a static pod's is a hash."""
 _SLURM: Final = pattern(r"job_(?P<id>\d{1,18})")
 _STEP: Final = pattern(r"step_(?P<id>\w{1,20})")

@@ -19,7 +19,7 @@ from mpstui.plan.variables import CONTEXT_BYTES, Variable, variables_of
 _MUCH: Final = 200.0
 """Percent in all, of clients that are all limited, from which on the limits divide little."""
 _LITTLE: Final = 50.0
-_ORDINALS: Final = re.compile(r"\s*\d+(?:\s*,\s*\d+)*\s*,?\s*")
+_ORDINALS: Final = re.compile(r"\s*\d+\s*(?:,\s*\d+\s*)*(?:,\s*)?")
 _VERDICT: Final[Mapping[str, Verdict]] = {"error": "error", "warning": "warning", "info": "warning"}
 _FROM_STATUS: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
     "answering": (
@@ -155,7 +155,7 @@ def _confused(facts: Facts, daemon: Daemon, set_to: str | None) -> Iterator[Find
         wanted = (facts.client_environments.get(client.pid) or {}).get("CUDA_VISIBLE_DEVICES")
         if wanted is None or not _ORDINALS.fullmatch(wanted):
             continue
-        numbers = [int(word) for word in wanted.split(",") if word.strip()]
+        numbers = _numbers(wanted)
         subject, shown = f"client {client.pid}", printable(wanted, 60)
         if count and any(number >= count for number in numbers):
             text = f"its CUDA_VISIBLE_DEVICES is {shown}, and the daemon has {plural(count, 'device')}"
@@ -166,12 +166,17 @@ def _confused(facts: Facts, daemon: Daemon, set_to: str | None) -> Iterator[Find
             yield Finding("visible_devices", "warning", subject, text, by_uuid)
 
 
+def _numbers(devices: str) -> list[int]:
+    """Of what ``_ORDINALS`` matches; of a number that no device has the beginning, which none has either."""
+    return [int(word.strip().lstrip("0")[:9] or 0) for word in devices.split(",") if word.strip()]
+
+
 def _same_on_the_machine(numbers: Sequence[int], set_to: str) -> bool:
     """Whether a client's numbers mean the same devices counted among the daemon's as counted on the machine: "1,0" in
     both is remapped twice, and comes to 0,1."""
     if not _ORDINALS.fullmatch(set_to):
         return False
-    daemons = [int(word) for word in set_to.split(",") if word.strip()]
+    daemons = _numbers(set_to)
     return all(number < len(daemons) and daemons[number] == number for number in numbers)
 
 

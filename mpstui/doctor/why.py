@@ -37,7 +37,7 @@ Certainty = Literal["sure", "likely", "possible"]
 _ORDER: Final[Mapping[Certainty, int]] = {"sure": 0, "likely": 1, "possible": 2}
 _SHM: Final = 64 << 20
 """Bytes of /dev/shm below which a container's is too small: Docker's own default."""
-_LEADING: Final = pattern(r"\+?0*([0-9]+)")
+_LEADING: Final = pattern(r"\+?(?:0*([1-9][0-9]*)|0+)")
 _DIGITS: Final = 4
 """Of a number of a device; one with more is of none."""
 _NO_DEVICES: Final = frozenset({"", "-1", "NoDevFiles", "void", "none"})
@@ -546,7 +546,7 @@ def _number(part: str) -> str | None:
     """The number that a word of CUDA_VISIBLE_DEVICES begins with, which is what CUDA is said to read of it (PyTorch
     reads “1gpu2” as 1, and “+0” as 0); None where it begins with none."""
     found = _LEADING.match(part)
-    return found[1] if found is not None else None
+    return (found[1] or "0") if found is not None else None
 
 
 def _twice(parts: Sequence[str], uuids: Sequence[str]) -> str | None:

@@ -239,3 +239,14 @@ def test_a_cgroups_name_is_not_in_it() -> None:
     finding = {"check": "cgroup_memory", "verdict": "ok", "subject": "client 7", "evidence": "by cgroup /alice/train"}
     masked = Mask().json({"findings": [finding]})
     assert masked == {"findings": [{**finding, "evidence": "(masked)"}]}
+
+
+def test_the_program_is_masked_in_each_of_the_kernels_lines() -> None:
+    """In all but the last one of a text it was not, where nothing comes behind its name."""
+    lines = [
+        f"NVRM: Xid (PCI:0000:00:06): 43, pid='94{n}', name=secret{n}{end}" for n, end in enumerate(("", ", Ch 8"))
+    ]
+    masked = Mask().text("\n".join((*lines, *lines)))
+    assert "secret" not in masked
+    assert masked.count(", Ch 8\n") == 1
+    assert masked.endswith(", Ch 8")

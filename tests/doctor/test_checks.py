@@ -332,6 +332,8 @@ def test_sharing(check, daemons, given, expected):
         ({"CUDA_VISIBLE_DEVICES": "2,3"}, "2,3", ["error"]),
         ({"CUDA_VISIBLE_DEVICES": "GPU-0"}, "GPU-0", ["ok"]),
         ({"CUDA_VISIBLE_DEVICES": "1,0"}, "1,0", ["warning"]),  # remapped twice
+        ({"CUDA_VISIBLE_DEVICES": "0,1"}, " 00 , 1 , ", ["ok"]),
+        pytest.param({"CUDA_VISIBLE_DEVICES": "0"}, "9" * 5000, ["error"], id="more digits than Python takes"),
         ({"CUDA_VISIBLE_DEVICES": "1,0"}, "0", ["warning"]),
         ({"CUDA_VISIBLE_DEVICES": "0,1"}, "1", ["ok"]),
         ({"CUDA_VISIBLE_DEVICES": "0,1"}, "0,1", ["ok"]),
