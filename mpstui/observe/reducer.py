@@ -1131,7 +1131,8 @@ class NodeState:
         that it has here where the kernel joins the two."""
         place, here = watched.place, self._facts.get(client.pid)
         elsewhere = place is not None and place.pids_are_ours is False
-        if elsewhere or (here is not None and client.namespace is not None):
+        # Of one whose namespace nobody here may see, as with hidepid, it is not known that it is another one.
+        if elsewhere or (here is not None and None not in {here.pid_namespace, client.namespace}):
             here_too = f"{there.key.pid} here, " if there is not None else ""
             return f"({here_too}{ANOTHER_NAMESPACE}) {client.command or ''}".rstrip()
         return f"({NOT_PROVED}) {client.command or ''}".rstrip() if here is not None else client.command

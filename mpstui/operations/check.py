@@ -12,6 +12,7 @@ from mpstui.core.model import Client, Daemon, Server, Snapshot
 from mpstui.core.text import UNKNOWN, listed, owner, path_text, printable, typed_count
 from mpstui.core.trust import ANOTHER_NAMESPACE, NOT_PROVED
 from mpstui.operations.types import ExitStatus, Preview, Request, Unable
+from mpstui.system.procfs import pid_namespace
 
 NOT_IN_V3: Final = (
     "it runs with MPS protocol 3, where limits belong to servers and namespaces and this command does not exist: "
@@ -110,8 +111,9 @@ def answering_daemon(request: Request, snapshot: Snapshot, command: str = "") ->
 
 
 def namespace_words(client: Client) -> str:
-    """Why nothing here is taken for a client's process."""
-    return NOT_PROVED if client.pid_namespace is None else ANOTHER_NAMESPACE
+    """Why nothing here is taken for a client's process: its daemon says that it is in another namespace, or it is not
+    known, as where /proc does not show it."""
+    return NOT_PROVED if client.pid_namespace in {None, pid_namespace("self")} else ANOTHER_NAMESPACE
 
 
 def owner_typed(shown: Preview, text: str) -> str:

@@ -244,3 +244,18 @@ def test_who_asked_and_is_seen_to_be_the_same_user_still_waits() -> None:
     assert list(state.pending) == [7]
     assert ended_unseen(state, {7}, {7: person(7)}, True) == []
     assert ended_unseen(state, {7}, {7: replace(person(7), uid=70002)}, True) == [7]
+
+
+@pytest.mark.parametrize(
+    ("seen", "said"),
+    [(None, "(not proved to be a PID of this namespace) train"), (4026531836, "(in another PID namespace) train")],
+)
+def test_of_a_process_that_nobody_here_may_see_no_other_namespace_is_known(seen: int | None, said: str) -> None:
+    """With hidepid, for whoever is not root, each client was in another PID namespace."""
+    node, claimed = served(), 4026532000
+    row = PsRow(7, 3, SERVER, "GPU-c", claimed, "train")
+    reading = Membership(at("21:25:00"), (SERVER,), {SERVER: "ACTIVE"}, {SERVER: (7,)}, rows=(row,))
+    fold_membership(node.watch(PIPE).state, reading, at("21:25:00"))
+    node.set_facts({7}, {7: ProcessFacts(ProcessKey(7, 1), pid_namespace=seen)}, at("21:25:00"))
+    found = client(node)
+    assert (found.local, found.command) == (False, said)

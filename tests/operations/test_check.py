@@ -10,11 +10,12 @@ import pytest
 from mpstui.control.drivers import absent_from
 from mpstui.core import condition
 from mpstui.core.model import Client, Condition, ProcessKey, ServerFault, Snapshot
-from mpstui.core.trust import Speaker
-from mpstui.operations.check import Refused, parse_uid
+from mpstui.core.trust import ANOTHER_NAMESPACE, NOT_PROVED, Speaker
+from mpstui.operations.check import Refused, namespace_words, parse_uid
 from mpstui.operations.limits import SMALL, memory_text, parse_memory, parse_percentage, parse_priority
 from mpstui.operations.registry import operation, preview
 from mpstui.operations.types import ExitStatus, Request
+from mpstui.system.procfs import pid_namespace
 
 from .fakes import GPU, OTHER_GPU, PIPE, client, node
 
@@ -437,3 +438,15 @@ def test_a_reason_does_not_say_twice_what_state_the_daemon_is_in() -> None:
     found = condition.terminated_twice(ProcessKey(643, 1), None, condition.Moment())
     why = preview(set_threads("25"), node(condition=found)).error
     assert (why or "").startswith("the daemon is blocked: a second terminate_client waits for client 643"), why
+
+
+@pytest.mark.parametrize(
+    ("claimed", "words"), [(None, NOT_PROVED), ("own", NOT_PROVED), (1, ANOTHER_NAMESPACE)], ids=str
+)
+def test_a_client_is_in_another_namespace_where_its_daemon_says_another_one(
+    claimed: int | str | None, words: str
+) -> None:
+    """One that /proc does not show was, in whatever namespace its daemon says that it is."""
+    said = pid_namespace("self") if claimed == "own" else claimed
+    assert isinstance(said, int | None)
+    assert namespace_words(Client(ProcessKey(7), pid_namespace=said)) == words
