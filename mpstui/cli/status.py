@@ -267,7 +267,10 @@ def _headline(daemon: Daemon) -> str:
         parts.append(f"daemon {daemon.pid}{there} of {user_text(daemon)}")
         if daemon.servers_known:
             servers, clients = len(daemon.servers), sum(1 for _ in daemon.clients())
-            parts.append(f"{plural(servers, 'server')}, {plural(clients, 'client')}")
+            known = plural(clients, "client")
+            if not daemon.clients_known:
+                known = f"at least {known}" if clients else "clients not known"
+            parts.append(f"{plural(servers, 'server')}, {known}")
         else:
             parts.append("servers and clients not known")
     return " · ".join(parts)

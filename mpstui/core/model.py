@@ -360,6 +360,8 @@ class Server:
     """Its name and directories, of a daemon of protocol 3."""
     clients_elsewhere: int = 0
     """Clients in PID namespaces that the daemon does not see, which have no PID here and are not among ``clients``."""
+    clients_known: bool = True
+    """False where there may be more: logs alone tell of them, which do not reach back to its start, or name nobody."""
 
     @property
     def pid(self) -> int:
@@ -662,6 +664,11 @@ class Daemon:
         if not self.unread:
             return f"{self.health} by its log" if self.by_logs and self.health == "ok" else self.health
         return "read-only" if self.unspoken else "cannot be asked"
+
+    @property
+    def clients_known(self) -> bool:
+        """Whether its servers have no other clients than are known."""
+        return self.servers_known and all(server.clients_known for server in self.servers)
 
     @property
     def servers_known(self) -> bool:

@@ -54,6 +54,12 @@ def user_cell(thing: Any, view: View, cells: int) -> Line:
     return ((user_text(thing), "user"),)
 
 
+def clients_text(server: Server) -> str:
+    """How many clients it has; ``≥ 3`` where there may be more, and ``—`` where none of them is known."""
+    count = len(server.clients)
+    return str(count) if server.clients_known else f"≥ {count}" if count else UNKNOWN
+
+
 def age_cell(thing: Any, view: View, cells: int) -> Line:
     return ((view.age(thing.start_time), "plain"),)
 

@@ -53,6 +53,7 @@ from mpstui.fields.common import (
     MEMORY_LIMIT,
     NO_EFFECT,
     age_cell,
+    clients_text,
     default_facts,
     gpu_name,
     heading,
@@ -132,7 +133,7 @@ def _server_memory(server: Server, view: View, cells: int) -> Line:
 def _clients_facts(server: Server, view: View) -> Iterable[Fact]:
     outdated = sum(client.outdated_limits for client in server.clients)
     kept = f"  {outdated_text(outdated)}" if outdated else ""
-    yield Fact("clients", f"{len(server.clients)}{kept}")
+    yield Fact("clients", f"{clients_text(server)}{kept}")
     yield Fact("contexts", str(sum(len(client.contexts) for client in server.clients)))
     if view.daemon is not None:
         yield Fact("daemon", path_text(view.daemon.pipe_dir))
@@ -215,8 +216,8 @@ SERVER: Final[Thing[Server]] = Thing(
         ),
         Field(
             "clients", "clients", OBJECTS, lambda s, v: s.clients, of=CLIENT,
-            column=Column(40, 9, 80, cell=lambda s, v, n: ((str(len(s.clients)), "plain"),)),
-            row=Text(40, "CLIENTS", lambda s, v: str(len(s.clients))),
+            column=Column(40, 9, 80, cell=lambda s, v, n: ((clients_text(s), "plain"),)),
+            row=Text(40, "CLIENTS", lambda s, v: clients_text(s)),
             detail=Detail("server", 50, facts=_clients_facts),
         ),
         Field(
@@ -378,9 +379,10 @@ LIMIT: Final[Thing[Limit]] = Thing(
             row=Text(20, "STATUS", lambda x, v: _status_row(x.server, v) if x.server else ""),
         ),
         Field(
-            "clients", "clients", INTEGER, lambda x, v: len(x.server.clients) if x.server else None, null=True,
-            about="The number of the server's clients.",
-            row=Text(60, "CLIENTS", lambda x, v: str(len(x.server.clients)) if x.server else ""),
+            "clients", "clients", INTEGER,
+            lambda x, v: len(x.server.clients) if x.server and x.server.clients_known else None, null=True,
+            about="The number of the server's clients; null where there may be more than are known.",
+            row=Text(60, "CLIENTS", lambda x, v: clients_text(x.server) if x.server else ""),
         ),
     ),
 )  # fmt: skip
@@ -437,7 +439,10 @@ def _serves_facts(daemon: Daemon, view: View) -> Iterable[Fact]:
 
 def _client_count(daemon: Daemon) -> str:
     """``—`` where no daemon runs too: none was asked, and who computes there is not known."""
-    return str(sum(1 for _ in daemon.clients())) if daemon.runs and daemon.servers_known else UNKNOWN
+    if not daemon.runs or not daemon.servers_known:
+        return UNKNOWN
+    count = sum(1 for _ in daemon.clients())
+    return str(count) if daemon.clients_known else f"≥ {count}" if count else UNKNOWN
 
 
 def _servers_facts(daemon: Daemon, view: View) -> Iterable[Fact]:

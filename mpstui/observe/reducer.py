@@ -1005,6 +1005,7 @@ class NodeState:
             fault=server_fault(server, known),
             v3=state.v3.server_of(server.pid) if state.v3 is not None else None,
             clients_elsewhere=server.elsewhere,
+            clients_known=server.clients_known,
         )
 
     def _client(

@@ -141,6 +141,15 @@ class ServerRecord:
     """Clients without a PID here, which are in no list."""
     departed: dict[int, tuple[float, frozenset[str]]] = field(default_factory=dict)
     """The latest clients to end: when, and the devices that they were on lately."""
+    listed: bool = False
+    """The daemon has told its clients."""
+    unnamed: bool = False
+    """A client came or went whom the log does not name, as those of older drivers."""
+
+    @property
+    def clients_known(self) -> bool:
+        """Whether it has no other clients than are known."""
+        return self.listed or (self.started is not None and not self.unnamed)
 
 
 @dataclass(eq=False)
@@ -437,6 +446,12 @@ def _server_waiting(state: DaemonState, event: Event, now: float) -> list[Event]
     return []
 
 
+def _client_request(state: DaemonState, event: Event, now: float) -> list[Event]:
+    if (server := state._server(event, now)) is not None:
+        server.unnamed = True
+    return []
+
+
 def _client_connected(state: DaemonState, event: Event, now: float) -> list[Event]:
     server = state._server(event, now)
     if server is not None and "elsewhere" in event.values:
@@ -492,6 +507,8 @@ def _client_disconnected(state: DaemonState, event: Event, now: float) -> list[E
     if server is not None and "elsewhere" in event.values:
         server.elsewhere = max(0, server.elsewhere - 1)
     if server is None or event.pid is None:
+        if server is not None and "elsewhere" not in event.values:
+            server.unnamed = True
         return []
     server.touched = now
     return state._remove(server, event.pid, event.time)
@@ -642,6 +659,7 @@ _HANDLERS = {
     "server_exited": _server_exited,
     "server_failed": _server_failed,
     "server_shutdown_waiting": _server_waiting,
+    "client_request": _client_request,
     "client_connected": _client_connected,
     "context_active": _context_active,
     "context_closed": _context_closed,
@@ -1101,6 +1119,7 @@ def partitioned(client: Client, environment: Mapping[str, str] | None, table: Pa
 
 def _fold_clients(state: DaemonState, server: ServerRecord, reading: Membership, now: float) -> list[Event]:
     listed = [pid for pid in reading.clients[server.pid] if pid]  # 0 is no process
+    server.listed = True
     server.elsewhere = reading.clients[server.pid].count(0)
     events: list[Event] = []
     for pid in [pid for pid, c in server.clients.items() if pid not in listed and c.touched < reading.time]:

@@ -17,11 +17,12 @@ from folders import leave_logs
 
 from mpstui.cli import main
 from mpstui.cli.output import output
-from mpstui.cli.status import print_text
+from mpstui.cli.status import print_text, to_json
 from mpstui.control.grammar import ControlLines, LogParser, ServerLines
 from mpstui.core.cells import health_word
 from mpstui.core.model import Event
 from mpstui.core.xid import Xid
+from mpstui.fields.common import clients_text
 from mpstui.history import files, reader
 from mpstui.history.files import BLOCK, LogFile
 from mpstui.history.log_recording import LogTape
@@ -398,6 +399,38 @@ def test_what_no_line_tells_is_not_said_of_the_daemon(tmp_path, capsys):
         assert not shown.problems
     (tmp_path / "control.log").write_bytes(before + b"[2026-11-20 21:27:32.000 Control   443] Exit with status 0\n")
     assert state_at(tmp_path).daemons[0].health == "absent"
+
+
+@pytest.mark.parametrize(
+    ("name", "upto", "count"),
+    [
+        # Its lines tell no PIDs: a client asks, and is one.
+        ("older/460-server.log", "Volta MPS: Creating worker thread", "—"),
+        ("h100/faults-server.log", None, "0"),
+    ],
+)
+def test_clients_whom_no_line_names_are_not_none(tmp_path, name, upto, count):
+    raw = lines(DATA / name)
+    end = next((n for n, line in enumerate(raw, 1) if upto is not None and upto.encode() in line), len(raw))
+    (tmp_path / "server.log").write_bytes(b"\n".join([*raw[:end], b""]))
+    (daemon,) = state_at(tmp_path, None).daemons
+    assert [str(clients_text(server)) for server in daemon.servers] == [count] * len(daemon.servers)
+
+
+def test_of_a_log_that_was_cut_off_the_clients_are_those_that_it_names_at_least(tmp_path, capsys):
+    """Who had connected before is not in it."""
+    raw = lines(DATA / "h100/faults-server.log")
+    begin = next(n for n, line in enumerate(raw) if b"1133, Context: 1} encountered" in line)
+    (tmp_path / "server.log").write_bytes(b"\n".join([*raw[begin : begin + 16], b""]))
+    (daemon,) = (shown := state_at(tmp_path)).daemons
+    (server,) = daemon.servers
+    assert not server.clients_known
+    assert clients_text(server) == "≥ 3"
+    (limits,) = [each for each in to_json(shown)["daemons"][0]["limits"] if each["server_pid"] is not None]
+    assert limits["clients"] is None
+    print_text(shown, output())
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("server ")]
+    assert line.endswith("≥ 3")
 
 
 def test_a_time_that_no_log_tells_is_not_1970(tmp_path, capsys):
