@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import mmap
 import os
 import random
 import signal
@@ -245,15 +246,19 @@ def test_an_overlay_that_a_user_has_mounted_is_not_read(monkeypatch: pytest.Monk
     assert bool(opened) == (here or not own)
 
 
-def test_what_is_mapped_after_the_look_is_looked_at_before_it_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_mapped_after_the_look_is_looked_at_before_it_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
     """Another file, with the number of the first one, at the same address: on a file system that a user answers for."""
-    real = activity.read_proc
+    real, file = activity.read_proc, tmp_path / "libcuda.so.1"
+    file.write_bytes(b"of nobody's CUDA")
+    with file.open("rb") as opened:
+        request.addfinalizer(mmap.mmap(opened.fileno(), 0, prot=mmap.PROT_READ).close)
     mapped = (real("/proc/self/maps") or b"").splitlines()
-    line = next(line for line in mapped if line.split()[-1].endswith(b".so") or b".so." in line)
-    library = mapped_libraries(line[: line.rindex(b"/")] + b"/libcuda.so.1\n")[0]
+    (library,) = mapped_libraries(b"\n".join(line for line in mapped if os.fsencode(file) in line))
     with open(open_library(os.getpid(), library)) as found:
         assert os.fstat(found.fileno()).st_ino == library.inode
-    place = os.open(os.fsdecode(line.split()[-1]), os.O_PATH)
+    place = os.open(file, os.O_PATH)
     mount = activity._mount_of(place)
     os.close(place)
     device = b"%d:%d" % tuple(int(part, 16) for part in library.device.split(b":"))
