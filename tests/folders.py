@@ -62,7 +62,7 @@ def leave_logs(folder: Path) -> Path:
 def others_memory(*, kept: bool) -> Iterator[None]:
     """Of the tests of this machine, one that keeps a process's memory from all (``kept``) runs without those that
     attach counters, which do nothing beside it."""
-    place = Path(tempfile.gettempdir()) / "mpstui-tests-memory.lock"
+    place = Path(tempfile.gettempdir()) / f"mpstui-tests-memory-{os.geteuid()}.lock"
     fd = os.open(place, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX if kept else fcntl.LOCK_SH)
