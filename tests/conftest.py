@@ -29,6 +29,7 @@ if os.path.realpath(shutil.which("python3") or "") != os.path.realpath(sys.execu
     # The stand-in of the control binary is a script for python3, and started thousands of times: a manager's shim in
     # front of it costs four times what the script does.
     os.environ["PATH"] = os.path.dirname(os.path.realpath(sys.executable)) + os.pathsep + os.environ["PATH"]
+os.umask(0o022)  # other users are to come to what tests make for them
 os.environ["TZ"] = "UTC"  # the screen shows local times
 time.tzset()
 sys.path += [str(Path(__file__).parent), str(Path(__file__).parent / "pty")]
