@@ -8,7 +8,9 @@ import pytest
 
 from mpstui.core.model import Past, Suspect
 from mpstui.ui.trouble.fault import FaultScreen
+from mpstui.ui.trouble.opening import open_screen
 from mpstui.ui.trouble.suspects import SuspectsScreen
+from tests.ui.fakes import FakeRunner
 from tests.ui.screen import push, text_of, until
 
 from .nodes import FATAL, A, B, C, FakeTrouble, faulted, node, said, trouble_app
@@ -120,3 +122,9 @@ async def test_an_event_says_whom_it_was_about_and_a_fault_its_suspects() -> Non
         assert "Suspects: each client with a context on these GPUs then" in text
         assert "alice  python train.py --seed 9  ◀ no proof: named by server.log" in text
         assert "bob  vllm serve llama" in text
+
+
+def test_a_screen_that_is_not_there_is_not_another() -> None:
+    """It was that of the problems."""
+    with pytest.raises(KeyError, match="invented"):
+        open_screen("invented", FakeRunner(), None, None, None, None)

@@ -45,6 +45,8 @@ def open_screen(
         from mpstui.ui.trouble.users import UsersScreen
 
         return UsersScreen(runner, backend, snapshot, pipe_dir)
+    if name != "problems":
+        raise KeyError(name)
     from mpstui.ui.trouble.problems import ProblemsScreen
 
     return ProblemsScreen(runner, backend, snapshot, pipe_dir)
