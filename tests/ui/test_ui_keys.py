@@ -27,8 +27,8 @@ from .screen import make_app, push, text_of, until
 from .snapshots import OTHER_PIPE, PIPE, client, clients, daemon, one_daemon, rich, server, unhealthy
 
 SIZE = (160, 48)
-CHOSEN = tuple(action for action in ON_OVERVIEW if not action.finds_clients)
-"""The actions that work on what the cursor is on; the others show only where there is something to rescue."""
+CHOSEN = tuple(action for action in ON_OVERVIEW if action.key and not action.finds_clients)
+"""The actions with a key for what the cursor is on; the others show only where there is something to rescue."""
 
 
 def with_clients(*series) -> Snapshot:
