@@ -75,6 +75,8 @@ def plan(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> int:
         return result
     made, simulated, measured = result
     pipe_dir = _pipe_dir(pipe_dirs)
+    if simulated and (options.save is not None or options.export is not None):
+        print("SIMULATED: it is for a GPU that does not exist", file=sys.stderr)
     if options.save is not None:
         print(f"kept as {path_text(_save(options, made, pipe_dir))}", file=sys.stderr)
     if options.export is not None:
