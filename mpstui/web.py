@@ -94,7 +94,7 @@ class Rules:
     """The address that browsers have for it, without a slash at its end; empty where it is loopback's."""
     sessions: int = 4
     idle: float = 1800.0
-    """Seconds without a key or a click after which a session is closed."""
+    """Seconds without a key, a click or a move of the mouse after which a session is closed."""
     cookie: str = field(default_factory=lambda: secrets.token_urlsafe(32))
 
     @property

@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--idle", type=between(0.05, 1440, "minutes"), default=30.0, metavar="MIN",
-        help="minutes without a key or a click after which a session is closed (default 30)",
+        help="minutes without a key, a click or a move of the mouse after which a session is closed (default 30)",
     )  # fmt: skip
     parser.add_argument(
         "--token-file", metavar="FILE",

@@ -113,6 +113,13 @@ async def pid_of(tab: aiohttp.ClientWebSocketResponse) -> int:
     return int((await asyncio.wait_for(tab.receive_bytes(), 120)).split()[1])
 
 
+def test_what_keeps_a_session_is_said_with_the_mouse() -> None:
+    """A browser's terminal tells each move of the mouse as it tells a key; key and click alone were said."""
+    for page in ("web.md", "command-line.md"):
+        told = (Path(__file__).parents[2] / "docs" / page).read_text()
+        assert "without a key, a click or a move of the mouse" in told, page
+
+
 async def test_who_gets_in() -> None:
     async with serving() as web:
         for path in ("/", "/static/js/textual.js", "/download/x", "/focus.js"):

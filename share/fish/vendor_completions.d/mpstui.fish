@@ -546,7 +546,7 @@ complete -c mpstui -n '_shtab_mpstui_using web' -l listen -x -d 'HOST:PORT (defa
 complete -c mpstui -n '_shtab_mpstui_using web' -l public-url -x -d 'the address that browsers have for it, behind a reverse proxy or on an address that others reach'
 complete -c mpstui -n '_shtab_mpstui_using web' -l changes -d 'allow changes: whoever has the address acts as you'
 complete -c mpstui -n '_shtab_mpstui_using web' -l sessions -x -d 'browser tabs at the same time, 1 to 50 (default 4)'
-complete -c mpstui -n '_shtab_mpstui_using web' -l idle -x -d 'minutes without a key or a click after which a session is closed (default 30)'
+complete -c mpstui -n '_shtab_mpstui_using web' -l idle -x -d 'minutes without a key, a click or a move of the mouse after which a session is closed (default 30)'
 complete -c mpstui -n '_shtab_mpstui_using web' -l token-file -xka "(__fish_complete_path (commandline -ct))" -d 'a file that only you can read, with 20 to 200 letters, digits, - and _; otherwise a new token each time'
 complete -c mpstui -n '_shtab_mpstui_using web' -l theme -xka "mpstui-contrast mpstui-dark mpstui-light terminal" -d 'a theme of the package or of the config folder'
 complete -c mpstui -n '_shtab_mpstui_using; and test $_shtab_mpstui_npos -eq 0' -a tour -d 'the screen with a guide: partitioning, limits, fault, who; or a tour of your own'
