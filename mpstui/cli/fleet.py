@@ -152,7 +152,7 @@ def _look(options: argparse.Namespace, prometheus: Prometheus | None) -> Look:
 
     async def ask(tell: Callable[[FleetNode], None]) -> Fleet:
         for host in (host for host in hosts if host not in asked):
-            tell(FleetNode(host, "NOT KNOWN", "asked; no answer yet"))
+            tell(FleetNode(host, "NOT KNOWN", "no answer yet"))
             asked[host] = None
         found: list[FleetNode] = []
 

@@ -841,11 +841,12 @@ def test_a_mistake_is_a_sentence(
 
 def test_a_host_is_a_row_from_the_beginning_and_then_what_it_was_until_it_answers_again() -> None:
     options = build_parser("fleet").parse_args(["fleet", "--hosts", "a,b", "--ssh", "false"])
-    look, told = looking(options, None), list[tuple[str, str]]()
+    look, told = looking(options, None), list[FleetNode]()
     for _ in range(2):
-        asyncio.run(look(lambda node: told.append((node.name, node.state))))
-    assert told[:2] == [("a", "NOT KNOWN"), ("b", "NOT KNOWN")]
-    assert sorted(told[2:]) == [("a", "NO ANSWER")] * 2 + [("b", "NO ANSWER")] * 2
+        asyncio.run(look(told.append))
+    assert [(node.name, node.state) for node in told[:2]] == [("a", "NOT KNOWN"), ("b", "NOT KNOWN")]
+    assert {node.detail for node in told[:2]} == {"no answer yet"}, "eight at a time are asked: not that it was"
+    assert sorted((node.name, node.state) for node in told[2:]) == [("a", "NO ANSWER")] * 2 + [("b", "NO ANSWER")] * 2
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("sshd") is None, reason="needs root and an sshd (openssh-server)")
