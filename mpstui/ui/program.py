@@ -153,6 +153,7 @@ class ScreenProgram(TypedApp[int]):
     def action_suspend_process(self) -> None:
         driver = self.terminal_driver
         if isinstance(driver, TerminalDriver) and can_come_back():
+            self.typeahead.leave_terminal()
             driver.stop_job()
         else:
             self.notify("There is no shell here that could bring mpstui back (fg); q quits.", severity="warning")

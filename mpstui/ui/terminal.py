@@ -140,6 +140,7 @@ class TerminalDriver(PrivateDriver):
         os.killpg(0, signal.SIGSTOP)
 
     def came_back(self) -> None:
+        cast("Any", self.app).typeahead.leave_terminal()  # until all of it is painted
         self.send_message(self.SignalResume())
 
     def disable_input(self) -> None:

@@ -100,6 +100,8 @@ class Typeahead:
         """Something has changed that the key which is being carried out did not ask for."""
         self._deaf = float("-inf")
         """What was typed until then is dropped: the key before it was refused."""
+        self._away = float("-inf")
+        """What was typed until then was typed for whoever had the terminal meanwhile."""
         self._dropped: list[tuple[str, str]] = []
         """What was typed and is not done, and why, to be told."""
         self._abandoned: set[Worker[Any]] = set()
@@ -135,7 +137,11 @@ class Typeahead:
             self._first_shown = now
         if self._left is None and self._begun():
             self._left, self._blind = place, now
-        self._deaf = min(self._deaf, now)
+        self._deaf, self._away = min(self._deaf, now), min(self._away, now)
+
+    def leave_terminal(self) -> None:
+        """A shell has the terminal from now on, until the screen is painted again."""
+        self._away = float("inf")
 
     @contextmanager
     def by_itself(self) -> Iterator[None]:
@@ -197,7 +203,7 @@ class Typeahead:
 
     def _drop(self, event: events.Event) -> None:
         """A key that does nothing says so. The rest of a click or a wheel does not: what it began with has."""
-        why = _BEHIND if event.time <= self._deaf else _BEFORE
+        why = _BEHIND if self._away < event.time <= self._deaf else _BEFORE
         if isinstance(event, events.Key):
             self._dropped.append((key_name(event.key), why))
         elif isinstance(event, events.Paste | events.MouseDown):
@@ -308,6 +314,8 @@ class Typeahead:
 
     def _stale(self, event: events.Event) -> bool:
         """Whether it was typed for something that is no longer there, or did not open."""
+        if event.time <= self._away:
+            return True
         if self._means_everywhere(event, _LEAVES):
             return False
         if event.time <= self._deaf:

@@ -18,7 +18,7 @@ from ui.screen import make_app, until
 from ui.snapshots import one_daemon
 
 from mpstui.core import condition
-from mpstui.ui import typeahead
+from mpstui.ui import program, typeahead
 from mpstui.ui.dialogs import DetailsScreen, HelpScreen
 from mpstui.ui.dialogs.commands import Palette
 from mpstui.ui.dialogs.confirm import HarmConfirm
@@ -460,3 +460,23 @@ async def test_a_refusal_that_was_seen_drops_nothing_that_is_typed_after_it(monk
         type_at_once(pilot, "ctrl+z")
         await pilot.pause()
         assert app.typeahead._deaf <= app.typeahead._clock()
+
+
+async def test_what_is_typed_while_a_shell_has_the_terminal_reaches_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was meant for the shell, or for nobody yet: from Ctrl-Z on, until the whole screen is painted again."""
+    app = make_app(one_daemon())
+    async with app.run_test(size=SIZE) as pilot:
+        driver = type(app.terminal_driver)
+        for name in ("stop_job", "terminal_size", "report_mouse"):
+            monkeypatch.setattr(driver, name, lambda *_: None, raising=False)
+        monkeypatch.setattr(program, "TerminalDriver", driver)
+        monkeypatch.setattr(program, "can_come_back", lambda: True)
+        monkeypatch.setattr(app, "written", lambda: None)  # nothing is painted while it is stopped
+        type_at_once(pilot, "ctrl+z", "K", "ctrl+c")
+        await pilot.pause()
+        assert (len(app.screen_stack), app.return_code) == (1, None)
+        assert [told.message for told in app._notifications] == [f"Dropped: K, ^c. {WHY}"]
+        app.typeahead.painted()
+        type_at_once(pilot, "K")
+        await pilot.pause()
+        assert isinstance(app.screen, HarmConfirm)

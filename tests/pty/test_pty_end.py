@@ -119,6 +119,26 @@ def test_ctrl_z_stops_the_job_and_fg_brings_the_whole_screen_back(node: Node) ->
         assert_restored(terminal)
 
 
+def test_what_is_typed_before_the_screen_is_there_again_is_dropped(node: Node) -> None:
+    """It was meant for the shell: a t behind the Enter of fg opened Terminate."""
+    shell = ["bash", "-c", 'set -m; "$@"; echo stopped $?; read x; fg; echo ended $?', "sh"]
+    with Terminal([*shell, *MPSTUI, "--pipe-dir", str(node.pipe_dir)]) as terminal:
+        terminal.wait_for(WHOLE)
+        terminal.key("ctrl+z")
+        terminal.wait_for("stopped 147")
+        terminal.send("\rt")
+        terminal.wait_for(lambda t: t.modes[1049] and WHOLE in t.text)
+        terminal.insist("?", "Help ")
+        terminal.key("escape")
+        terminal.wait_for(lambda t: "Help  ─" not in t.text)
+        assert "Cancel" not in terminal.text
+        terminal.insist("t", "Cancel")  # it is heard again
+        terminal.key("escape")
+        terminal.wait_for(lambda t: "Cancel" not in t.text)
+        terminal.key("q")
+        terminal.wait_for("ended 0")
+
+
 @pytest.mark.slow
 def test_after_somebody_else_s_stop_and_fg_a_key_is_heard_at_once_and_not_echoed(node: Node) -> None:
     shell = ["bash", "-c", 'set -m; "$@"; jobs; read x; fg; jobs; read x; fg; echo ended $?', "sh"]
