@@ -144,13 +144,14 @@ def _is_private(command: str | None) -> bool:
 @contextmanager
 def demo_node(scenario: str) -> Iterator[Path]:
     """The pipe directory of a simulated node that is started for this block and ended with it. Raises UnusableNode."""
-    from mpstui.sim.demo import demo_directory
+    from mpstui.sim.demo import demo_directory, held_back
     from mpstui.sim.node import SimError, SimNode
 
     with ExitStack() as held:
         try:
-            folder = held.enter_context(demo_directory())
-            node = SimNode.start(folder, scenario=scenario)
+            with held_back() as release:
+                folder = held.enter_context(demo_directory())
+                node = SimNode.start(folder, scenario=scenario, launched=release)
         except (SimError, OSError) as error:
             text = f"there can be no demo here: {error_text(error)}; TMPDIR may name another place"
             raise UnusableNode(text) from None

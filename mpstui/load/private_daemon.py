@@ -53,9 +53,11 @@ class PrivateDaemon:
             pipe = asyncio.subprocess.PIPE
             start = asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, start_new_session=True)
             self._guard = await starts.started(start, _let_end)
-        except OSError as error:
+        except BaseException as error:
             if folder is not None:
                 shutil.rmtree(folder, ignore_errors=True)
+            if not isinstance(error, OSError):
+                raise
             raise PrivateDaemonError(f"no place for a private daemon: {error_text(error)}") from None
         self.control = MpsControl(ControlChannel(self.pipe_dir, self._binary, log_dir=folder / LOG))
         try:

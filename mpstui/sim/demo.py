@@ -1,5 +1,5 @@
-"""The directory of a ``--demo``: made for it, locked while its owner lives, and removed by the next one where the owner
-was killed.
+"""The directory of a ``--demo``: made for it, locked while its owner lives, and removed by him, by the simulated
+node where he was killed, or by the next demo.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ import itertools
 import os
 import re
 import shutil
+import signal
 import stat
 import tempfile
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from mpstui.sim.marker import owners
 from mpstui.sim.node import SimNode
@@ -25,8 +27,32 @@ from mpstui.system.trusted import NotTrustedError, judge_directory
 _PREFIX: Final = "mpstui-demo-"
 _NAME: Final = re.compile(rf"{_PREFIX}[a-z0-9_]{{8}}")
 """As tempfile makes it: a directory that a person has called so is not one of these."""
+_ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _MOST: Final = 100
 """That are looked at in one start."""
+
+
+@contextlib.contextmanager
+def held_back() -> Iterator[Callable[[], None]]:
+    """What would end this process waits until it is called what is given here, or to the end of the block: whatever is
+    made before that has somebody who removes it."""
+    came: list[int] = []
+    before: dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in _ENDING:
+            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+                before[number] = signal.signal(number, lambda number, _frame: came.append(number))
+
+    def release() -> None:
+        while before:
+            signal.signal(*before.popitem())
+        while came:
+            os.kill(os.getpid(), came.pop())
+
+    try:
+        yield release
+    finally:
+        release()
 
 
 @contextlib.contextmanager

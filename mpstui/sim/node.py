@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Final
@@ -84,12 +84,14 @@ class SimNode:
         driver: str | None = None,
         env: Mapping[str, str] | None = None,
         timeout: float = _START_SECONDS,
+        launched: Callable[[], None] | None = None,
     ) -> SimNode:
         """Makes ``pipe_dir`` a simulated node's and starts its daemon, or ``scenario`` with its clients.
 
         Logs go to ``pipe_dir/logs`` unless ``log_dir`` says otherwise. ``visible`` is CUDA_VISIBLE_DEVICES for the
-        daemon, ``driver`` that of devices that are given by their number. Returns when the node is ready; raises
-        SimError where it cannot be made.
+        daemon, ``driver`` that of devices that are given by their number. ``launched`` is told when the process of a
+        scenario is there, which then removes ``pipe_dir`` at its end. Returns when the node is ready; raises SimError
+        where it cannot be made.
         """
         pipe_dir = Path(os.path.abspath(pipe_dir))
         node = cls(pipe_dir, Path(os.path.abspath(log_dir)) if log_dir else pipe_dir / "logs")
@@ -112,7 +114,8 @@ class SimNode:
             raise SimError(f"{path_text(error.filename or pipe_dir)}: {error.strerror}") from error
         if scenario is not None:
             serve = [sys.executable, "-c", _SERVE, os.fspath(ROOT), os.fspath(pipe_dir), scenario]
-            node._launch(serve if driver is None else [*serve, driver], timeout, {})
+            more = {} if launched is None else {"MPSTUI_SIM_REMOVES": "1"}
+            node._launch(serve if driver is None else [*serve, driver], timeout, more, launched)
         elif daemon:
             node.start_daemon(multiuser=multiuser, visible=visible, options=options, env=env, timeout=timeout)
         return node
@@ -131,7 +134,13 @@ class SimNode:
         mode = driver_here(self.pipe_dir).multi_user[:1] if multiuser else ()
         self._launch([*control_binary(), "-d", *mode, *options], timeout, environment)
 
-    def _launch(self, command: Sequence[str], timeout: float, more: Mapping[str, str]) -> None:
+    def _launch(
+        self,
+        command: Sequence[str],
+        timeout: float,
+        more: Mapping[str, str],
+        launched: Callable[[], None] | None = None,
+    ) -> None:
         environment = {
             **{key: value for key, value in os.environ.items() if key != "CUDA_VISIBLE_DEVICES"},
             **more,
@@ -160,8 +169,14 @@ class SimNode:
             raise SimError(f"{path_text(self.log_dir)}: {error.strerror}") from error
         finally:
             os.close(report)
-        with open(receiver, "rb") as reader:
-            message = _read_line(receiver, reader, timeout)
+        try:
+            with open(receiver, "rb") as reader:
+                if launched is not None:
+                    launched()
+                message = _read_line(receiver, reader, timeout)
+        except BaseException:
+            _end(process)
+            raise
         if message != "ready":
             _end(process)
             late = f" within {timeout:g} s" if message is None else f": {_how_it_ended(process.returncode)}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import shutil
 import signal
 import sys
 import time
@@ -125,5 +126,12 @@ def _start(directory: Path, scenario: str | None, driver: str | None) -> tuple[S
 
 
 def main(args: list[str]) -> None:
-    """What SimNode starts: a directory, a scenario, and the version of a driver or none."""
-    sys.exit(serve(Path(args[0]), args[1], args[2] if len(args) > 2 else None))
+    """What SimNode starts: a directory, a scenario, and the version of a driver or none. A demo's directory goes with
+    it, however its owner ended."""
+    removes = os.environ.pop("MPSTUI_SIM_REMOVES", "")
+    try:
+        status = serve(Path(args[0]), args[1], args[2] if len(args) > 2 else None)
+    finally:
+        if removes:
+            shutil.rmtree(args[0], ignore_errors=True)
+    sys.exit(status)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import subprocess
 import sys
@@ -82,6 +83,22 @@ async def test_a_private_daemon_that_does_not_start_says_why(binary: tuple[str, 
     with pytest.raises(PrivateDaemonError, match=words):
         async with PrivateDaemon(binary):
             pass
+
+
+async def test_a_private_daemon_whose_start_is_given_up_leaves_no_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SIGTERM in that moment left it."""
+
+    async def given_up(*_command: object, **_options: object) -> None:
+        assert os.listdir(tmp_path)
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr("mpstui.load.private_daemon.temporary_place", lambda: tmp_path)
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", given_up)
+    with pytest.raises(asyncio.CancelledError):
+        await PrivateDaemon(("true",)).__aenter__()
+    assert os.listdir(tmp_path) == []
 
 
 async def test_no_place_for_a_private_daemon(monkeypatch: pytest.MonkeyPatch) -> None:

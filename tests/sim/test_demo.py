@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from terminal import DEADLINE, until
+from warm import Popen
 
 from mpstui.sim.demo import demo_directory, remove_left
 from mpstui.sim.node import SimNode
-from mpstui.sim.simd.config import MARKER, default_gpus, write_marker
+from mpstui.sim.simd.config import MARKER, STATE, default_gpus, write_marker
 
 OWNER = """
 import sys
@@ -174,3 +177,42 @@ def test_no_demo_where_none_can_be_is_said_in_words(
 
     assert ended.value.code == 2
     assert "there can be no demo here" in capfd.readouterr().err
+
+
+def processes_of(place: Path) -> list[int]:
+    """Those that have a directory in it in their arguments."""
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            if os.fsencode(place) + b"/" in Path("/proc", name, "cmdline").read_bytes():
+                found.append(int(name))
+    return found
+
+
+MOMENTS: dict[str, Callable[[Path], object]] = {
+    "its directory is there": lambda place: list(place.iterdir()),
+    "its marker is there": lambda place: list(place.glob(f"*/{MARKER}")),
+    "its process runs": processes_of,
+    "its daemon writes": lambda place: list(place.glob("*/logs/control.log")),
+    "its state is there": lambda place: list(place.glob(f"*/{STATE}")),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL], ids=lambda number: number.name
+)
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_demo_that_is_interrupted_while_it_starts_leaves_nothing(
+    place: Path, moment: str, number: signal.Signals
+) -> None:
+    """Of 26 moments eight left a directory or a process."""
+    if number is signal.SIGKILL and moment in {"its directory is there", "its marker is there"}:
+        pytest.skip("nobody is there yet who could remove it: the next start does")
+    with Popen(["status", "--demo"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as owner:
+        while not MOMENTS[moment](place) and owner.poll() is None:
+            pass
+        owner.send_signal(number)
+        owner.wait(DEADLINE)
+    until(lambda: not processes_of(place), DEADLINE, "no process is left")
+    until(lambda: not list(place.iterdir()), DEADLINE, "no directory is left")
