@@ -666,10 +666,12 @@ _GROUP: Final = 1.0
 class _Fault:
     """The lines of one fatal fault, gathered."""
 
-    __slots__ = ("clients", "contexts", "devices", "handled", "line", "listing", "named")
+    __slots__ = ("clients", "contexts", "cut", "devices", "handled", "line", "listing", "named")
 
-    def __init__(self, line: LogLine) -> None:
+    def __init__(self, line: LogLine, cut: bool) -> None:
         self.line = line
+        self.cut = cut
+        """The log begins in the midst of it."""
         self.named: list[int] = []
         self.clients: list[int] = []
         """Whom the log says that it takes."""
@@ -693,6 +695,8 @@ class _Fault:
             "contexts": " ".join(self.contexts),
         }
         values = {name: value for name, value in values.items() if value or name == "named"}
+        if self.cut:
+            values["cut"] = "1"
         return make_event(
             self.line, "fatal_fault", self._told(), server=self.line.pid, devices=tuple(self.devices), values=values
         )
@@ -706,9 +710,11 @@ class _Fault:
     def _told(self) -> str:
         """What a name is worth stands before it, so that no narrow line cuts that alone."""
         where = f" on {server_devices(self.devices)}" if self.devices else ""
-        text = f"fatal GPU fault{where}"
+        text = f"fatal GPU fault{', whose begin is not in the log,' if self.cut else ''}{where}"
         if self.lost:
-            text += f"; {_whom(self.lost)} lost"
+            text += f"; {'at least ' if self.cut else ''}{_whom(self.lost)} lost"
+        if self.cut and not self.named:
+            return f"{text}; whom server.log names is not known"
         if self.named:
             return f"{text}; no proof: server.log names {_whom(sorted(self.named))}"
         return f"{text}; server.log names no client"
@@ -1071,7 +1077,8 @@ class ServerLines:
         return []
 
     def _begin_fault(self, line: LogLine, text: bytes) -> None:
-        self._faults[line.pid] = _Fault(line)
+        # Each begins with the client that it names, or, after a trap, with the server's word of it.
+        self._faults[line.pid] = _Fault(line, cut=b"fatal" not in text)
         self._gather(line, text)
 
     def _gather(self, line: LogLine, text: bytes) -> bool:

@@ -126,6 +126,8 @@ def _may_share(xid: Collection[str], fault: Collection[str]) -> bool:
 
 def named_text(fault: ServerFault) -> str:
     """Whom the log names, and what that is worth (facts 36 and 37)."""
+    if not fault.named and fault.cut:
+        return "The begin of the fault is not in server.log: whom that names is not known."
     if not fault.named:
         return "server.log names no client: whose fault it was is not known."
     return f"server.log names {client_pids(fault.named)}, {NO_PROOF}."

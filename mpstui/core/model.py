@@ -255,6 +255,8 @@ class ServerFault:
     it is the cause (fact 17)."""
     suspects: tuple[int, ...] = ()
     """PIDs of every client that may have made it: all that had a context on its devices."""
+    cut: bool = False
+    """Its begin, with whom server.log names, was not in what was read of that."""
 
 
 @dataclass(frozen=True, slots=True)

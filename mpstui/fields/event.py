@@ -235,6 +235,7 @@ _VALUES: Final = {
     "clients": "clients lost",
     "xid": "Xid",
     "claimed_by": "claimed by",
+    "cut": "begin not in the log",
 }
 """What a value of an event is called in its details, where its name alone does not tell."""
 
@@ -242,6 +243,8 @@ _VALUES: Final = {
 def _value_words(name: str, value: str) -> str:
     if name == "claimed_by":
         return owner(None, int(value))
+    if name in {"cut", "simulated"}:
+        return "yes"
     if name == "named" and value:
         return f"{value}, not proof"
     if name == "xid":

@@ -94,6 +94,7 @@ def server_fault(server: ServerRecord, facts: Facts) -> ServerFault | None:
         refused=fault.refused,
         confirmed=asked and server.told == "FAULT",
         ended_nearby=fault.ended_nearby,
+        cut=fault.cut,
     )
 
 
@@ -697,7 +698,8 @@ def _of_server(server: Server, daemon: Daemon) -> Iterable[Problem]:
         text = KINDS["fault"]["error"].text
         if fault:
             whom = f"no proof: server.log names {client_pids(fault.named)}"
-            named = whom if fault.named else "server.log names nobody"
+            nobody = "whom server.log names is not known" if fault.cut else "server.log names nobody"
+            named = whom if fault.named else nobody
             text = f"{text[:-1]}; {named}."
         if fault and fault.ended_nearby:
             text += " " + caveat_text(fault)

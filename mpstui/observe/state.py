@@ -114,6 +114,8 @@ class FaultRecord:
     """Clients that were not hit and ended within NEARBY seconds of it: one that was killed is the cause (fact 17)."""
     suspects: tuple[int, ...] = ()
     """As :meth:`DaemonState.suspects` had them when it came."""
+    cut: bool = False
+    """Its begin, with whom the log names, was not in what was read of that."""
 
 
 @dataclass(slots=True)
@@ -613,7 +615,8 @@ def _fatal_fault(state: DaemonState, event: Event, now: float) -> list[Event]:
         suspects = tuple(sorted({*known.suspects, *suspects}))
     lately = ((pid, when) for pid, (when, _) in server.departed.items())
     nearby = tuple(pid for pid, when in lately if pid not in hit and abs((event.time or 0.0) - when) <= NEARBY)
-    server.fault = FaultRecord(begun, named, affected, devices, hit, refused, nearby, suspects)
+    cut = "cut" in event.values or (known is not None and known.cut)
+    server.fault = FaultRecord(begun, named, affected, devices, hit, refused, nearby, suspects, cut)
     return []
 
 

@@ -8,6 +8,7 @@ from datetime import datetime, timezone
 import pytest
 
 from mpstui.control.grammar import LogParser, raw_text
+from mpstui.core.faults import fault_reports
 from mpstui.history.times import parse_time
 from tests.observe.replay import DATA, at, events, fold, lines, shot
 
@@ -446,6 +447,22 @@ def test_the_contexts_that_a_fault_makes_inactive_are_those_of_their_clients():
         assert parser.feed(line) == []
     (event,) = parser.flush()
     assert (event.values["contexts"], event.values["clients"]) == ("1133.2 1134.5", "1133 1134")
+
+
+@pytest.mark.parametrize("cut", range(2, 6))
+def test_of_a_fault_whose_begin_is_cut_off_it_is_not_said_whom_the_log_names(cut):
+    """The line with the name may be in the log that was rotated away, and so may more clients."""
+    raw = lines(DATA / "h100/faults-server.log")[177:200]
+    assert b"1133, Context: 1} encountered" in raw[0]
+    (event,) = (e for e in events("server", raw[cut:]) if e.kind == "fatal_fault")
+    assert event.detail.startswith("fatal GPU fault, whose begin is not in the log, on server device 0; at least ")
+    assert event.detail.endswith("lost; whom server.log names is not known")
+    node = fold("21:29:30.000", server=raw[cut:])
+    (report,) = fault_reports(shot(node, "21:29:13.000")[1], shot(node, "21:29:13.000")[0])
+    assert report.named == "The begin of the fault is not in server.log: whom that names is not known."
+    whole = fold("21:29:13.000", server=raw)
+    (report,) = fault_reports(shot(whole, "21:29:13.000")[1], shot(whole, "21:29:13.000")[0])
+    assert report.named.startswith("server.log names client 1133, ")
 
 
 def test_after_a_trap_nobody_is_named():

@@ -59,7 +59,7 @@ def named_by_log(fault: ServerFault, clients: tuple[Client, ...], most: int | No
 
 def _whom(fault: ServerFault, clients: tuple[Client, ...], most: int | None) -> str:
     if not fault.named:
-        return "server.log names no client"
+        return "whom server.log names is not known" if fault.cut else "server.log names no client"
     known = {client.pid: client for client in clients}
     named = []
     for pid in fault.named:
