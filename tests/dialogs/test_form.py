@@ -10,8 +10,8 @@ from textual.widgets import Button, Input
 from ui.screen import text_of, until
 
 from mpstui.core.model import ProcessKey
-from mpstui.operations.registry import ON_OVERVIEW, operation
-from mpstui.operations.types import Danger, ExitStatus
+from mpstui.operations.registry import ON_OVERVIEW, OPERATIONS, operation
+from mpstui.operations.types import Danger, ExitStatus, Request
 from mpstui.ui.dialogs import ChangeForm, open_action
 from mpstui.ui.dialogs.widgets import Chooser, Lines, Listing, Sheet
 
@@ -436,3 +436,20 @@ async def test_every_action_has_its_dialog():
         assert isinstance(dialog, ChangeForm) is (each.danger is Danger.CHANGE)
         async with Host(dialog).run_test(size=(80, 24)) as pilot:
             await pilot.pause()
+
+
+@pytest.mark.parametrize(
+    "action", [each for each in OPERATIONS if each.danger is Danger.CHANGE], ids=lambda each: each.id
+)
+async def test_a_form_with_nothing_left_to_ask_is_a_question(action):
+    """It ended the program: what undoes a change says all of it."""
+    settings = tuple((each.option.lstrip("-"), "1") for each in action.arguments if each.kind == "setting")
+    asked = Request(action.id, PIPE, value="25", settings=settings)
+    dialog = open_action(FakeRunner(), action, PIPE, node(), asked=asked)
+    host = Host(dialog)
+    async with host.run_test(size=(80, 24)) as pilot:
+        await pilot.pause()
+        assert host.screen is dialog
+        assert dialog.focused is not None
+        await pilot.press("escape")
+        assert host.screen is not dialog

@@ -54,7 +54,7 @@ class FieldChooser(Chooser):
 class ChangeForm(ActionDialog):
     """Asks for what an action has to be told, and shows at each keystroke what would come of it."""
 
-    AUTO_FOCUS = "Input, #choice"
+    AUTO_FOCUS = "Input, #choice, #cancel"
     ASKS_AGAIN = True
     TIGHT = ActionDialog.TALL
     DEFAULT_CSS = """
@@ -102,7 +102,8 @@ class ChangeForm(ActionDialog):
 
     def compose(self) -> ComposeResult:
         fields = [self._field(argument) for argument in self.action.arguments if not self._settled(argument)]
-        fields[-1].add_class("-last")
+        for last in fields[-1:]:
+            last.add_class("-last")
         yield self.frame(
             self.action.title,
             "Enter next · Tab move · ↑↓ choose · Esc close",
