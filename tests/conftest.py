@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gc
+import getpass
 import os
 import shutil
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,6 +31,9 @@ if os.path.realpath(shutil.which("python3") or "") != os.path.realpath(sys.execu
     # The stand-in of the control binary is a script for python3, and started thousands of times: a manager's shim in
     # front of it costs four times what the script does.
     os.environ["PATH"] = os.path.dirname(os.path.realpath(sys.executable)) + os.pathsep + os.environ["PATH"]
+for name in ("TMPDIR", "TEMP", "TMP"):  # the path of a socket has 107 bytes
+    os.environ.pop(name, None)
+tempfile.tempdir = None
 os.umask(0o022)  # other users are to come to what tests make for them
 os.environ["TZ"] = "UTC"  # the screen shows local times
 time.tzset()
@@ -111,6 +116,19 @@ _LONG = (
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--part", choices=("all", "usual", "slow"), default="all", help="which tests: see the mark slow")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """The directory of a node is below the tests' own, which has the user's name in its path: a long one does not leave
+    enough for its sockets."""
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):  # pytest has a name for who has none
+        name = ""
+    if config.option.basetemp is None and len(name) > len("nobody"):
+        config.option.basetemp = tempfile.mkdtemp(prefix="pytest-", dir="/tmp")
+        config.add_cleanup(lambda: shutil.rmtree(config.option.basetemp, ignore_errors=True))
 
 
 @pytest.hookimpl(trylast=True)
