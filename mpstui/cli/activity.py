@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mpstui import api
-from mpstui.cli.output import complain, output
+from mpstui.cli.output import SIMULATED, complain, output
 from mpstui.core.activity import CAVEAT
 from mpstui.fields import LAUNCHER, View, table
 from mpstui.operations.types import ExitStatus
@@ -38,7 +38,7 @@ def _print_text(look: api.ActivityLook) -> None:
 
     console = output()
     if look.source == "simulated":
-        console.print(Text("SIMULATED — no GPU, no real daemon", style="bold reverse"))
+        console.print(Text(SIMULATED, style="bold reverse"))
     if look.launchers:
         print_table(console, table(LAUNCHER, look.launchers, View()))
     console.print(Text(look.sentence))

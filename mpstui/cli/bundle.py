@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mpstui import __version__, api
-from mpstui.cli.output import complain
+from mpstui.cli.output import SIMULATED, complain
 from mpstui.config import folder_of
 from mpstui.core.mask import Mask
 from mpstui.core.model import Daemon, Event, Snapshot
@@ -71,7 +71,7 @@ def bundle(
         mask.learn_from(snapshot, *events)
         # Owners of directories, say, of whom only a finding tells: whoever was named until now.
         mask.learn({"_users": {uid: name for uid, name in api.named_users().items() if _is_person(uid)}})
-    made_up = "SIMULATED — no GPU, no real daemon\n\n" if snapshot.source == "simulated" else ""
+    made_up = f"{SIMULATED}\n\n" if snapshot.source == "simulated" else ""
     files: dict[str, str] = {"README.txt": made_up + README.format(masked=MASKED if masked else CLEAR)}
     for name, data in (
         ("status.json", api.to_json(snapshot)),

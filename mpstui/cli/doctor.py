@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mpstui import api
-from mpstui.cli.output import complain
+from mpstui.cli.output import SIMULATED, complain
 from mpstui.cli.past import logs_alone
 from mpstui.cli.status import unreadable
 from mpstui.core.model import Snapshot, Source
@@ -98,7 +98,7 @@ def to_json(snapshot: Snapshot, findings: Sequence[Finding]) -> dict[str, Any]:
 
 def _print_text(snapshot: Snapshot, findings: Sequence[Finding]) -> None:
     if snapshot.source == "simulated":
-        print("SIMULATED — no GPU, no real daemon")
+        print(SIMULATED)
     for finding in findings:
         print(f"{_MARK[finding.verdict]:<8} {finding.check:<16} {about(finding.subject, finding.evidence)}")
         if finding.remedy and finding.verdict != "ok":

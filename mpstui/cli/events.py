@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mpstui import api
-from mpstui.cli.output import complain, print_json
+from mpstui.cli.output import SIMULATED, complain, print_json
 from mpstui.cli.status import unreadable
 from mpstui.core.late import pattern
 from mpstui.core.model import Event, Source
@@ -72,9 +72,9 @@ def print_events(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
 
 def _say_simulated(events: api.Events) -> None:
     if events.all_simulated:
-        print("SIMULATED — no GPU, no real daemon")
+        print(SIMULATED)
     elif events.simulated:
-        print(f"SIMULATED — no GPU, no real daemon: what is from {listed(map(path_text, events.simulated))}")
+        print(f"{SIMULATED}: what is from {listed(map(path_text, events.simulated))}")
 
 
 def _is_read() -> bool:

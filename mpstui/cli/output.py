@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from mpstui.fields import Thing, View
     from mpstui.operations.types import Result
 
+SIMULATED = "SIMULATED — no GPU, no real daemon"
+"""Before all that tells of a simulated node."""
 NO_DAEMON = "no MPS control daemon found: none is running, and none was named"
 NONE_OF_YOURS = "no daemon of root's, or of your own, runs here; to ask another user's, name it with --pipe-dir"
 complaints: list[str] = []

@@ -12,6 +12,7 @@ from html import escape
 from pathlib import Path
 from typing import Any, Final
 
+from mpstui.cli.output import SIMULATED
 from mpstui.config import folder_of, put_file
 from mpstui.core.text import error_text, four_digits, path_text, plural
 from mpstui.load import utilisation
@@ -40,7 +41,7 @@ def page(outcome: ExperimentResult, about: Mapping[str, Any]) -> str:
     """The result with what the terminal says of it, and its plots. Everything in it is shown as text."""
     parts = [f"<h1>{_text(outcome.title)}</h1>"]
     if about["simulated"]:
-        parts.insert(0, '<p class="simulated">SIMULATED — no GPU, no real daemon</p>')
+        parts.insert(0, f'<p class="simulated">{SIMULATED}</p>')
     parts.append(f'<p class="verdict">{_text(outcome.verdict)}</p>')
     parts.append(f"<p>{' · '.join(map(_text, conditions(about)))}</p>")
     parts.append(_table(outcome.columns, outcome.rows))

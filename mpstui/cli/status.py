@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from mpstui import api
-from mpstui.cli.output import NO_DAEMON, NONE_OF_YOURS, complain, output, state_text
+from mpstui.cli.output import NO_DAEMON, NONE_OF_YOURS, SIMULATED, complain, output, state_text
 from mpstui.cli.past import wants_past
 from mpstui.core.cells import FAULT_CLAIMED
 from mpstui.core.gain import IDLE, gain_of
@@ -153,7 +153,7 @@ def print_text(snapshot: Snapshot, console: Console, chosen: Chosen | None = Non
     from rich.text import Text
 
     if snapshot.source == "simulated":
-        console.print(Text("SIMULATED — no GPU, no real daemon", style="bold reverse"))
+        console.print(Text(SIMULATED, style="bold reverse"))
     if chosen is not None:
         _print_chosen(snapshot, console, chosen)
         return
@@ -210,7 +210,7 @@ def _print_groups(snapshot: Snapshot, console: Console, by: str) -> None:
     from rich.text import Text
 
     if snapshot.source == "simulated":
-        console.print(Text("SIMULATED — no GPU, no real daemon", style="bold reverse"))
+        console.print(Text(SIMULATED, style="bold reverse"))
     for daemon in snapshot.daemons:
         console.print(Text(_headline(daemon), style="bold"))
         view = View.of(snapshot, daemon)

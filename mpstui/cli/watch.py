@@ -11,7 +11,7 @@ from time import localtime, strftime
 from typing import Any, Final, NamedTuple
 
 from mpstui import api
-from mpstui.cli.output import complain
+from mpstui.cli.output import SIMULATED, complain
 from mpstui.core.cells import OUTDATED, client_line, with_indices
 from mpstui.core.late import pattern
 from mpstui.core.model import EMPTY, Snapshot
@@ -123,7 +123,7 @@ def watch_status(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
         for snapshot in node.watch(whole_within=_FIRST_S):
             now = things(snapshot)
             if snapshot.source == "simulated" and not before:
-                print("SIMULATED — no GPU, no real daemon", flush=True)
+                print(SIMULATED, flush=True)
             clock = strftime("%H:%M:%S", localtime(snapshot.time))
             for line in differences(before, now):
                 print(f"{clock} {line}", flush=True)

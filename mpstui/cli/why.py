@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from mpstui import api
-from mpstui.cli.output import complain, output, print_json
+from mpstui.cli.output import SIMULATED, complain, output, print_json
 from mpstui.core.model import Source
 from mpstui.core.text import printable
 from mpstui.doctor.why import Certainty, Diagnosis, Reason
@@ -96,7 +96,7 @@ def why(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> int:
         print_json(WHY, found, View.of(snapshot))
     else:
         if snapshot.source == "simulated":
-            print("SIMULATED — no GPU, no real daemon")
+            print(SIMULATED)
         _print(found, output())
     unread = not found.is_client and found.program.environment is None
     return ExitStatus.NOT_PERMITTED if unread else ExitStatus.DONE
