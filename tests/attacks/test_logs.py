@@ -35,7 +35,7 @@ from mpstui.observe.watcher import NodeWatcher
 from mpstui.operations.audit import AuditLog
 from mpstui.sim.marker import control_binary
 from mpstui.system import trusted
-from mpstui.system.trusted import UnreadableLogError, is_believed, open_log, owners_of
+from mpstui.system.trusted import NotTrustedError, UnreadableLogError, is_believed, open_log, owners_of
 from tests.attacks.conftest import FIRST_UID, Stranger
 from tests.daemons.carried_out import start
 
@@ -311,6 +311,56 @@ def test_a_group_that_may_write_is_known_by_its_members(
         assert is_believed(folder / "control.log", ROOT) is believed
     finally:
         trusted._is_shared.cache_clear()
+
+
+@needs_root
+@pytest.mark.parametrize(
+    ("user", "primary", "believed"), [("carol", 4242, True), ("dave", 4242, False), ("carol", 100, False)]
+)
+def test_a_group_of_which_nobody_is_listed_is_the_users_own_by_name_and_number(
+    crowd: Path, monkeypatch: pytest.MonkeyPatch, user: str, primary: int, believed: bool
+) -> None:
+    """As a directory service has them: a user may be put into a group of other people as his first one."""
+    his = pwd.struct_passwd((user, "x", FIRST_UID, primary, "", "/", "/bin/sh"))
+    monkeypatch.setattr(trusted.grp, "getgrgid", lambda gid: grp.struct_group(("carol", "x", gid, [])))
+    monkeypatch.setattr(trusted.pwd, "getpwall", list)
+    monkeypatch.setattr(trusted.pwd, "getpwuid", {FIRST_UID: his}.__getitem__)
+    trusted._is_shared.cache_clear()
+    try:
+        folder = crowd / "log"
+        folder.mkdir()
+        (folder / "control.log").write_text(LINE)
+        for path in (folder / "control.log", folder):
+            os.chown(path, FIRST_UID, 4242)
+        folder.chmod(0o775)
+        assert is_believed(folder / "control.log", owners_of(FIRST_UID)) is believed
+    finally:
+        trusted._is_shared.cache_clear()
+
+
+@needs_root
+@pytest.mark.parametrize(
+    ("mode", "own"), [(0o755, True), (0o1755, True), (0o1777, False), (0o1775, False), (0o777, False)]
+)
+def test_a_directory_in_which_others_make_files_is_not_ones_own(crowd: Path, mode: int, own: bool) -> None:
+    """A sticky one too, of everybody's or of a group's."""
+    (place := crowd / "place").mkdir()
+    os.chown(place, 0, 4242)
+    place.chmod(mode)
+    if own:
+        trusted.judge_own(place, {0})
+        return
+    with pytest.raises(NotTrustedError) as error:
+        trusted.judge_own(place, {0})
+    assert error.value.fault == "writable"
+
+
+def test_a_link_of_this_process_in_proc_leads_where_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of another process its user decides on, at any moment."""
+    monkeypatch.chdir("/")
+    trusted.judge_directory(Path(f"/proc/{os.getpid()}/cwd"), {0, os.geteuid()})
+    with pytest.raises(NotTrustedError, match="another process controls its target"):
+        trusted.judge_directory(Path(f"/proc/{os.getppid()}/cwd"), {0, os.geteuid()})
 
 
 @needs_root
