@@ -187,3 +187,12 @@ async def test_a_key_of_htop_or_k9s_says_which_one_it_is_here(monkeypatch) -> No
         assert said[-1] == "F9: here t (Terminate), K (Terminate + kill)"
         await pilot.press("f10")
         assert said[-1] == "F10: here ^x (Quit)"
+
+
+def test_no_key_has_two_bindings_on_one_screen() -> None:
+    """Of two the user can change one, and the key still does what it did."""
+    told = {frozenset({"past.now", "move.last"})}  # End is the list's until the past is shown
+    for place, bindings in places().items():
+        for key in {key for keys in bindings.values() for key in keys}:
+            names = frozenset(name for name, keys in bindings.items() if key in keys)
+            assert len(names) == 1 or names in told, (place, key)

@@ -126,14 +126,12 @@ class DaemonScreen(ListScreen):
 
     NAME = "Daemon"
     BELOW = True
-    BACK = "daemon.back"
     panel: DaemonsPanel
     BINDINGS: ClassVar[list[BindingType]] = [
         own_binding(operation("start_daemon"), "start"),
         own_binding(operation("stop_daemon"), "stop"),
         Binding("y", "copy", "Copy the command for the compute mode", show=False, id="daemon.copy"),
         Binding("r", "read_again", "Look again", show=False, id="refresh"),
-        Binding("escape", "back", "Back", show=False, id="daemon.back"),
     ]
     DEFAULT_CSS = """
     DaemonScreen {
