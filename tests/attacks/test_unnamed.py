@@ -216,7 +216,8 @@ def test_a_daemon_of_which_nobody_knows_whose_it_is_claims_its_clients(
     with roots_process() as victim:
         lying_daemon(stranger, pipe_dir, clients=[victim.pid])
         os.chown(pipe_dir / "control", bystander.uid, bystander.uid)
-        told = mpstui("status", "--group-by", "user", "--json", "--pipe-dir", pipe_dir, MPSTUI_CONTROL_DEADLINE="1")
+        at = ("--pipe-dir", pipe_dir)
+        told = mpstui("status", "--group-by", "user", "--json", *at, MPSTUI_CONTROL_DEADLINE=usual())
         found = {
             group["name"]: group["pids"] for each in json.loads(told.stdout)["daemons"] for group in each["groups"]
         }

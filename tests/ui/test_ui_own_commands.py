@@ -111,7 +111,7 @@ def test_a_stranger_s_file_is_not_read_and_one_that_he_can_change_runs_nothing(t
     config, (message,) = load_config(file)
     assert config.commands == ()
     assert "belongs to UID 64101; it is not read" in message
-    assert config.refresh == 1.0
+    assert config.refresh is None
     os.chown(file, 0, 0)
     for harm, mend, why in (
         (lambda: file.chmod(0o666), lambda: file.chmod(0o600), "can be changed by everybody"),

@@ -15,7 +15,7 @@ from mpstui.core.text import path_text, plural
 from mpstui.operations.daemons import FORCE_AFTER, StopPreview, preview_stop
 from mpstui.operations.types import Progress
 from mpstui.ui.daemons.contract import DaemonBackend
-from mpstui.ui.dialogs.base import Question
+from mpstui.ui.dialogs.base import ConfirmDialog
 from mpstui.ui.dialogs.progress import DialogOutcome, ProgressDialog
 from mpstui.ui.dialogs.widgets import Choice, Chooser, Lines, Listing, Push, in_columns, labelled, marked, plain
 
@@ -155,7 +155,7 @@ def _client_lines(clients: Sequence[Client], here: Collection[ProcessKey]) -> li
     ]
 
 
-class ForceConfirm(Question):
+class ForceConfirm(ConfirmDialog):
     """A second question: force ends everybody's GPU work."""
 
     DEFAULT_CSS = "ForceConfirm #hits { margin-top: 1; }"

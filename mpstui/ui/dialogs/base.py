@@ -287,7 +287,7 @@ def _has_come(part: Listing, body: VerticalScroll, step: int) -> bool:
     return (below or top <= 0) if step > 0 else (above or not below)
 
 
-class Question(Dialog):
+class ConfirmDialog(Dialog):
     """One with a foot: Cancel has the focus, another button says yes, and the arrows scroll what has no room.
 
     Where the terminal is too small for a question to be read, there is no yes to it.

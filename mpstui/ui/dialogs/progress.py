@@ -18,7 +18,7 @@ from mpstui.core.model import Daemon, ProcessKey, Snapshot
 from mpstui.operations.operation import Operation
 from mpstui.operations.types import Progress, Request
 from mpstui.ui.contract import Runner
-from mpstui.ui.dialogs.base import Question
+from mpstui.ui.dialogs.base import ConfirmDialog
 from mpstui.ui.dialogs.widgets import Lines, Listing, Push, marked, plain
 from mpstui.ui.layout import room_of
 
@@ -55,7 +55,7 @@ class DialogOutcome:
         )
 
 
-class ProgressDialog(Question):
+class ProgressDialog(ConfirmDialog):
     """Cancel has the focus. Subclasses give ``show()`` for the question and ``pressed()`` for the yes.
 
     What has the class ``question`` is there until the work begins; an ``entry`` comes back where the work has failed.

@@ -14,14 +14,14 @@ from mpstui.core.model import Client, Device, Snapshot
 from mpstui.core.text import plural
 from mpstui.load.footprint import Takes
 from mpstui.operations.load import beside
-from mpstui.ui.dialogs.base import Question
+from mpstui.ui.dialogs.base import ConfirmDialog
 from mpstui.ui.dialogs.widgets import Lines, Listing, Push, in_columns, marked, plain
 from mpstui.ui.form import TypedLine
 from mpstui.ui.load.session import LoadSession
 from mpstui.ui.load.setup import WORD
 
 
-class LeaveDialog(Question):
+class LeaveDialog(ConfirmDialog):
     """Stops the load while it is in front, and then leaves; without a yes nothing ends."""
 
     def __init__(self, session: LoadSession, leave: Callable[[], None]) -> None:
@@ -73,7 +73,7 @@ class LeaveDialog(Question):
             self.dismiss(None)
 
 
-class BesideDialog(Question):
+class BesideDialog(ConfirmDialog):
     """Names whose clients are there and what the load takes; Cancel has the focus."""
 
     DEFAULT_CSS = "BesideDialog #hits { margin-top: 1; }"
@@ -125,7 +125,7 @@ class BesideDialog(Question):
         self._start()
 
 
-class EndangerDialog(Question):
+class EndangerDialog(ConfirmDialog):
     """Names the harm; the way on is to type the word."""
 
     AUTO_FOCUS: ClassVar[str] = "#word"
