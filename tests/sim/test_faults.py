@@ -239,7 +239,7 @@ def test_percentages_become_the_recorded_number_of_sms(start: Callable[..., SimN
 
 def test_a_device_limit_leaves_what_it_left_on_the_real_one(start: Callable[..., SimNode]) -> None:
     node = start(gpus=1)
-    one_shot(node, "start_server -uid 0")
+    one_shot(node, f"start_server -uid {os.getuid()}")
     eventually(lambda: node.control("get_server_list"))
     server = server_pid(node)
     node.control(f"set_active_thread_percentage {server} 0.1\nset_device_pinned_mem_limit {server} 0 2G")
