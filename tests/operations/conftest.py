@@ -1,17 +1,18 @@
-"""The daemon of these tests is in memory: it is root's, and its turn is a file of the test's own."""
+"""The daemon of these tests is in memory: it is that of whoever runs them, and its turn is a file of the test's own."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from mpstui.operations import lock, runner
 
-from .fakes import ROOTS
+from .fakes import OWN
 
 
 @pytest.fixture(autouse=True)
-def roots_daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "find_speaker", lambda pipe_dir: ROOTS)
-    monkeypatch.setattr(lock, "places", lambda *_: [lock.TurnPlace(tmp_path / "turn.lock", 0, beside=True)])
+def own_daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "find_speaker", lambda pipe_dir: OWN)
+    monkeypatch.setattr(lock, "places", lambda *_: [lock.TurnPlace(tmp_path / "turn.lock", os.geteuid(), beside=True)])

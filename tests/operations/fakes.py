@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+import pytest
 
 from mpstui.control.answer import Answer, Outcome
 from mpstui.control.protocol import LEGACY, ControlProtocol
@@ -15,7 +18,10 @@ from mpstui.core.model import Client, Context, Daemon, Device, ProcessKey, Serve
 from mpstui.core.trust import Speaker
 
 PIPE = Path("/tmp/mps_0")
-ROOTS = Speaker(0, "root's daemon")
+ME = os.geteuid()
+OWN = Speaker(ME, "root's daemon")
+"""Whoever runs the tests is root in them, by name; of two users there are tests for root alone."""
+as_root = pytest.mark.skipif(ME != 0, reason="a daemon of root's alone speaks for other users' processes")
 GPU = "GPU-c6233a33-3507-69ef-fed3-0090a2cbc745"
 OTHER_GPU = "GPU-51dbd800-8a65-a8fc-d0ec-7abe3f1ec476"
 
@@ -28,13 +34,18 @@ def client(pid: int, *gpus: str, ticks: int | None = 1, **fields: object) -> Cli
 
 def node(*clients: Client, **daemon: object) -> Snapshot:
     server = Server(
-        ProcessKey(634, 1), 0, "root", "ACTIVE", active_thread_percentage=100.0, clients=clients or (client(643),)
+        ProcessKey(634, 1),
+        ME,
+        "root",
+        "ACTIVE",
+        active_thread_percentage=100.0,
+        clients=clients or (client(643),),
     )
     fields: dict[str, object] = {
         "key": ProcessKey(480, 1),
-        "uid": 0,
+        "uid": ME,
         "user": "root",
-        "speaker": ROOTS,
+        "speaker": OWN,
         "condition": condition.ok(),
         "ordinals": {"0": GPU, "1": OTHER_GPU},
         "default_active_thread_percentage": 100.0,

@@ -17,7 +17,7 @@ from mpstui.operations.registry import operation, preview
 from mpstui.operations.types import ExitStatus, Request
 from mpstui.system.procfs import pid_namespace
 
-from .fakes import GPU, OTHER_GPU, PIPE, client, node
+from .fakes import GPU, OTHER_GPU, PIPE, as_root, client, node
 
 
 @pytest.mark.parametrize(
@@ -203,6 +203,7 @@ def test_nothing_is_sent_to_a_daemon_that_does_not_answer(found: Condition, stat
     assert "why" in (shown.error or "")
 
 
+@as_root
 def test_another_users_daemon_is_not_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 2001)
     shown = preview(set_threads("25"), node())
@@ -217,6 +218,7 @@ def end(*keys: ProcessKey, kill: bool = False) -> Request:
 THIRD_GPU = "GPU-30bc6a1c-3e3c-c13e-bb27-81232f82b77d"
 
 
+@as_root
 def test_ending_a_client_names_it_those_on_its_gpus_and_those_reached_through_them() -> None:
     """The graph of the containment recording: A{0} B{0,1} C{1}; D, on a GPU of its own, is not concerned (fact 18)."""
     snapshot = node(client(901), client(902, GPU, OTHER_GPU), client(903, OTHER_GPU), client(904, THIRD_GPU))
@@ -239,6 +241,7 @@ def faulted(*clients: Client, hit: int) -> Snapshot:
     return replace(shown, daemons=(replace(daemon, servers=(server,)),))
 
 
+@as_root
 def test_of_a_client_that_a_fault_has_hit_nothing_is_said_that_is_over() -> None:
     """Its GPU work is lost, and so is that of those who shared a GPU with it; one on a GPU of its own runs on."""
     snapshot = faulted(client(901), client(902, GPU, OTHER_GPU), client(903, OTHER_GPU), client(904, THIRD_GPU), hit=3)
@@ -283,6 +286,7 @@ def test_a_second_terminate_is_refused() -> None:
         assert "block the whole daemon" in (shown.error or "")
 
 
+@as_root
 def test_a_terminated_client_may_still_be_killed() -> None:
     done = client(643, state="TERMINATED", terminate_requested=True)
     assert preview(end(done.key, kill=True), node(done)).error is None
@@ -306,6 +310,7 @@ def test_below_a_gib_a_context_alone_may_be_too_much(limit: str, warned: bool) -
     assert any("context" in warning for warning in shown.warnings) is warned
 
 
+@as_root
 @pytest.mark.parametrize(
     ("request_", "command"),
     [
@@ -365,6 +370,7 @@ def test_where_a_percentage_has_no_effect_the_reason_is_said() -> None:
     assert "static" in (threads.unavailable(node(static_partitioning=True), PIPE, ()) or "")
 
 
+@as_root
 def test_a_client_that_the_daemon_does_not_speak_for_is_chosen_alone() -> None:
     of_bob = client(644, uid=2002, user="bob")
     alices = node(client(643, uid=2001), of_bob, speaker=Speaker(2001, "alice's daemon"), uid=2001)

@@ -22,7 +22,7 @@ from mpstui.operations.rescue import targets
 from mpstui.operations.runner import OperationRunner
 from mpstui.operations.types import ExitStatus, Request
 from mpstui.system.procfs import process_key
-from tests.operations.fakes import PIPE, FakeControl, FakeNode, client, node
+from tests.operations.fakes import PIPE, FakeControl, FakeNode, as_root, client, node
 
 DEAF = "import signal, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); sys.stdin.read()"
 MEEK = "import sys; print(flush=True); sys.stdin.read()"
@@ -225,6 +225,7 @@ def held(holder):
     return node(client(1), condition=condition.held(holder, "", None, condition.Moment()))
 
 
+@as_root
 async def test_the_holder_of_the_control_session_is_ended_and_no_client(start, tmp_path, monkeypatch):
     monkeypatch.setattr(rescue, "seen_by", lambda pid, path: (1, 1))
     monkeypatch.setattr(rescue, "file_id", lambda path: (1, 1))
@@ -237,6 +238,7 @@ async def test_the_holder_of_the_control_session_is_ended_and_no_client(start, t
     assert process.wait(120) == -signal.SIGTERM
 
 
+@as_root
 @pytest.mark.parametrize(
     ("theirs", "now", "why"),
     [

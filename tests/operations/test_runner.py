@@ -24,7 +24,7 @@ from mpstui.operations.runner import OperationRunner
 from mpstui.operations.types import ExitStatus, Request
 from mpstui.system.procfs import process_key, read_stat
 
-from .fakes import PIPE, ROOTS, FakeNode, client, node
+from .fakes import OWN, PIPE, FakeNode, as_root, client, node
 
 
 @pytest.fixture
@@ -113,10 +113,10 @@ async def test_what_was_asked_of_a_daemon_that_has_ended_does_not_go_to_the_next
 async def test_where_nobody_was_asked_about_it_is_for_whoever_is_there_as_it_begins(
     audit: AuditLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    there = [ROOTS]
+    there = [OWN]
     monkeypatch.setattr(runner, "find_speaker", lambda pipe_dir: there[0])
     made, nobody = OperationRunner(FakeNode(None), audit), Snapshot(0.0)
-    assert await made._meant(Request("daemon_start", PIPE), nobody) == Meant(PIPE, ROOTS)
+    assert await made._meant(Request("daemon_start", PIPE), nobody) == Meant(PIPE, OWN)
     assert await made._meant(Request("start_load", Path()), nobody) == Meant(Path()), "of no directory"
     there[0] = Speaker(None, "its sockets cannot be looked at", (1, 2))
     assert await OperationRunner(FakeNode(None), audit)._meant(Request("daemon_start", PIPE), nobody) == Meant(PIPE)
@@ -209,6 +209,7 @@ async def test_the_newest_snapshot_is_checked_not_the_one_that_was_shown(audit: 
     assert fake.control.sent == []
 
 
+@as_root
 async def test_the_safe_kill_terminates_first_and_then_signals(
     audit: AuditLog, processes: list[subprocess.Popen[str]]
 ) -> None:
@@ -225,6 +226,7 @@ async def test_the_safe_kill_terminates_first_and_then_signals(
     assert processes[0].wait() == -signal.SIGTERM
 
 
+@as_root
 async def test_a_process_that_ignores_sigterm_gets_sigkill(
     audit: AuditLog, processes: list[subprocess.Popen[str]]
 ) -> None:
@@ -239,6 +241,7 @@ async def test_a_process_that_ignores_sigterm_gets_sigkill(
     assert processes[0].wait() == -signal.SIGKILL
 
 
+@as_root
 @pytest.mark.parametrize("outcome", [o for o in Outcome if o is not Outcome.OK])
 async def test_a_terminate_that_fails_does_not_go_on_to_a_kill(
     audit: AuditLog, processes: list[subprocess.Popen[str]], outcome: Outcome
@@ -313,6 +316,7 @@ async def test_each_of_three_memories_alone_keeps_from_a_second_terminate(
     assert fake.control.sent.count(f"terminate_client 634 {HERE.pid}") == 1 + again
 
 
+@as_root
 async def test_a_client_that_the_daemon_does_not_list_is_left_alone(
     audit: AuditLog, processes: list[subprocess.Popen[str]]
 ) -> None:
@@ -325,6 +329,7 @@ async def test_a_client_that_the_daemon_does_not_list_is_left_alone(
     assert processes[0].poll() is None
 
 
+@as_root
 async def test_a_reused_pid_is_left_alone(audit: AuditLog, processes: list[subprocess.Popen[str]]) -> None:
     key = start(processes, MEEK)
     old = ProcessKey(key.pid, (key.start_ticks or 0) - 1)

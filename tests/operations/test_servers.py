@@ -22,7 +22,7 @@ from mpstui.operations.registry import OPERATIONS, VERBS, operation, preview
 from mpstui.operations.runner import OperationRunner
 from mpstui.operations.types import Danger, ExitStatus, Request
 
-from .fakes import GPU, OTHER_GPU, PIPE, FakeControl, FakeNode, client, node
+from .fakes import GPU, OTHER_GPU, PIPE, FakeControl, FakeNode, as_root, client, node
 
 KEY = ProcessKey(643, 1)
 
@@ -197,6 +197,7 @@ async def test_it_is_not_done_when_it_cannot_be_written_down(tmp_path: Path) -> 
     assert fake.control.sent == []
 
 
+@as_root
 async def test_a_server_that_was_started_is_named(tmp_path: Path) -> None:
     fake = FakeNode(node(), FakeControl(servers=(634, 777)))
     result = await execute(tmp_path, fake, Request("start_server", PIPE, "2001"))
@@ -330,6 +331,7 @@ async def test_an_experiment_that_makes_faults_is_never_in_a_shared_daemon(tmp_p
     assert "`stop` makes faults" in result.message
 
 
+@as_root
 @pytest.mark.parametrize(("uid", "refused"), [("2001", True), ("1001", False), ("3001", False)])
 def test_a_second_server_of_one_user_alone_is_refused(uid: str, refused: bool) -> None:
     server = replace(node().daemons[0].servers[0], uid=2001)
@@ -338,6 +340,7 @@ def test_a_second_server_of_one_user_alone_is_refused(uid: str, refused: bool) -
     assert not refused or "running already" in str(shown.error)
 
 
+@as_root
 @pytest.mark.parametrize(("owner", "refused"), [("2001", None), ("1999", "belongs to"), ("3000", "belongs to")])
 def test_the_owner_that_is_typed_has_to_be_the_processes_own(owner: str, refused: str | None) -> None:
     """Where a daemon does not speak for its client: whoever is above or below in number is not the one."""
