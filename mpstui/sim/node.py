@@ -38,6 +38,8 @@ _END_SECONDS: Final = 120.0
 """After a SIGKILL; a busy machine takes its time."""
 _START_SECONDS: Final = 300.0
 """Until it is ready; one that has ended is not waited for."""
+REMOVES: Final = "removes"
+"""The last word for a node whose directory goes with it."""
 _SERVE: Final = (
     f"{OURS_ALONE}import gc; gc.disable(); "
     "from mpstui.sim.serving import main; gc.freeze(); gc.enable(); main(sys.argv[1:])"
@@ -113,9 +115,8 @@ class SimNode:
         except OSError as error:
             raise SimError(f"{path_text(error.filename or pipe_dir)}: {error.strerror}") from error
         if scenario is not None:
-            serve = [sys.executable, "-c", _SERVE, os.fspath(ROOT), os.fspath(pipe_dir), scenario]
-            more = {} if launched is None else {"MPSTUI_SIM_REMOVES": "1"}
-            node._launch(serve if driver is None else [*serve, driver], timeout, more, launched)
+            serve = [sys.executable, "-c", _SERVE, os.fspath(ROOT), os.fspath(pipe_dir), scenario, driver or ""]
+            node._launch(serve if launched is None else [*serve, REMOVES], timeout, {}, launched)
         elif daemon:
             node.start_daemon(multiuser=multiuser, visible=visible, options=options, env=env, timeout=timeout)
         return node

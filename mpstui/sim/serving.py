@@ -16,7 +16,7 @@ from mpstui.core.text import path_text, path_word, printable
 from mpstui.sim.drills import DRILLS
 from mpstui.sim.marker import is_simulated
 from mpstui.sim.modes import MODES
-from mpstui.sim.node import SimError, SimNode, driver_with
+from mpstui.sim.node import REMOVES, SimError, SimNode, driver_with
 from mpstui.sim.scenario import SCENARIOS, Scenario
 
 ALL: Mapping[str, Callable[[], Scenario]] = {**SCENARIOS, **DRILLS, **MODES}
@@ -126,12 +126,12 @@ def _start(directory: Path, scenario: str | None, driver: str | None) -> tuple[S
 
 
 def main(args: list[str]) -> None:
-    """What SimNode starts: a directory, a scenario, and the version of a driver or none. A demo's directory goes with
-    it, however its owner ended."""
-    removes = os.environ.pop("MPSTUI_SIM_REMOVES", "")
+    """What SimNode starts: a directory, a scenario, the version of a driver or an empty word, and ``REMOVES`` for a
+    demo's directory, which goes with it, however its owner ended."""
+    directory, scenario, driver, *more = args
     try:
-        status = serve(Path(args[0]), args[1], args[2] if len(args) > 2 else None)
+        status = serve(Path(directory), scenario, driver or None)
     finally:
-        if removes:
-            shutil.rmtree(args[0], ignore_errors=True)
+        if REMOVES in more:  # no variable says it: that would count for each node that somebody starts by hand too
+            shutil.rmtree(directory, ignore_errors=True)
     sys.exit(status)

@@ -171,6 +171,15 @@ def test_a_bad_directory_is_one_line(tmp_path: Path, pipe_dir: Path) -> None:
         assert not is_simulated(Path(str(case[0]))), case
 
 
+def test_no_variable_makes_a_node_s_directory_go_with_it(pipe_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One did, whoever had set it: for each scenario that was started from a program, also one that was refused."""
+    (pipe_dir / "precious").write_text("")
+    monkeypatch.setenv("MPSTUI_SIM_REMOVES", "1")
+    with pytest.raises(SimError, match="there is no scenario"):
+        SimNode.start(pipe_dir, scenario="nonsense")
+    assert (pipe_dir / "precious").exists()
+
+
 @pytest.mark.slow
 def test_the_demo_has_users_devices_and_outdated_limits(start: Callable[..., SimNode]) -> None:
     node = start(scenario="demo")
