@@ -494,6 +494,9 @@ async def _stop(work: Work, daemon: Daemon, limit: int | None, guard: Guard | No
     finally:
         task.cancel()
     name = path_text(daemon.pipe_dir)
+    if answer.outcome is Outcome.UNREADABLE and daemon.key is not None and await _gone(daemon.key):
+        # Whoever ran it has taken its directory away, or started the next one there, before its answer was judged.
+        return Result(work.request, ExitStatus.DONE, f"the daemon in {name} has ended")
     if not answer.ok:
         unheard = daemon.key is not None and answer.outcome in _UNHEARD
         if answer.outcome is Outcome.ABSENT:  # it may have ended meanwhile

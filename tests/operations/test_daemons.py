@@ -228,6 +228,21 @@ async def test_a_daemon_that_has_answered_and_stays_has_not_ended(process: Proce
     assert (result.status, result.message) == (NO_ANSWER, "quit was answered, but process 480 is still there")
 
 
+async def test_a_daemon_whose_answer_is_not_used_has_ended_where_its_process_has(
+    process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its user's script takes the directory away once it has ended, or starts the next one, before it is looked at
+    again whose sockets are there. What is there now is not cleaned."""
+    monkeypatch.setattr("mpstui.daemons.stale.clean", lambda pipe_dir: pytest.fail("it was cleaned"))
+    here = await stopping._stop(work(Control(Outcome.UNREADABLE)), Daemon(PIPE, key=KEY), 5, None)
+    assert (here.status is ExitStatus.DONE, "was not stopped" in here.message) == (False, True)
+    process.there = False
+    gone = await stopping._stop(work(Control(Outcome.UNREADABLE)), Daemon(PIPE, key=KEY), 5, None)
+    assert (gone.status, gone.message) == (ExitStatus.DONE, f"the daemon in {PIPE} has ended")
+    unknown = await stopping._stop(work(Control(Outcome.UNREADABLE)), Daemon(PIPE), 5, None)
+    assert unknown.status is not ExitStatus.DONE
+
+
 async def test_no_process_is_ended_that_is_not_known(process: Process) -> None:
     result = await stopping._stop(work(Control(Outcome.BLOCKED)), Daemon(PIPE), 5, Guard())  # type: ignore[arg-type]
     assert (result.status, process.sent) == (NO_ANSWER, [])
