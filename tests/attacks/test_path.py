@@ -146,7 +146,8 @@ def test_whoever_has_put_it_there_is_told_why_it_is_not_found(
 def test_nor_those_of_a_users_group_or_a_list(stranger: Stranger, roots: Stranger) -> None:
     """``/usr/local/bin`` is a group's of the system on Debian."""
     places = {}
-    for name, gid, mode in (("staff", 50, 0o2775), ("users", stranger.uid, 0o775), ("list", 0, 0o755)):
+    modes = (("staff", 50, 0o2775), ("users", 100, 0o775), ("his", stranger.uid, 0o775), ("list", 0, 0o755))
+    for name, gid, mode in modes:
         (place := roots.home / name).mkdir()
         os.chown(place, 0, gid)
         place.chmod(mode)
@@ -159,6 +160,38 @@ def test_nor_those_of_a_users_group_or_a_list(stranger: Stranger, roots: Strange
     except OSError as error:
         pytest.skip(f"no access control lists here: {error}")
     assert own_path({"PATH": ":".join((*places.values(), "/bin"))}) == f"{places['staff']}:/bin"
+
+
+@pytest.mark.parametrize(("gid", "good"), [(0, True), (50, False)])
+def test_nor_a_program_that_a_group_of_the_system_may_write(roots: Stranger, gid: int, good: bool) -> None:
+    """Of a directory that is usual, of a program never."""
+    (program := roots.home / "smi").write_text("#!/bin/sh\n")
+    os.chown(program, 0, gid)
+    program.chmod(0o775)
+    said = own.why_not_roots(os.fspath(program))
+    assert said == ("" if good else f"{program} can be changed by its group (mode 0775): chmod go-w {program}")
+
+
+@pytest.mark.parametrize("by_a_link", [True, False])
+def test_nor_what_another_process_has_for_its_root(roots: Stranger, by_a_link: bool) -> None:
+    """Also where it is root's, and shows root's own programs: what it has there it can exchange."""
+    there = f"/proc/{roots.start('sleep', '300').pid}/root/usr/bin"
+    place = there
+    if by_a_link:
+        os.symlink(there, place := os.fspath(roots.home / "link"))
+    assert own.why_not_roots(place, program=False) == f"another process says what {place} is: take it out of PATH"
+    assert own_path({"PATH": f"{place}:/bin"}) == "/bin"
+
+
+def test_a_place_that_could_not_be_looked_at_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For want of a descriptor: it was not the place's fault, and is over in a moment."""
+    said = iter(("it cannot be looked at: Too many open files", ""))
+    monkeypatch.setattr(own, "_why_others", lambda place: next(said))
+    monkeypatch.setattr(own, "_HOLDS", 1e9)
+    for name in ("_looks", "_silent"):
+        monkeypatch.setattr(own, name, {})
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert [own_path({"PATH": "/place"}) for _ in range(3)] == [os.defpath, "/place", "/place"]
 
 
 def test_whoever_is_not_root_has_the_places_that_he_named(trap: Path, bystander: Stranger) -> None:
