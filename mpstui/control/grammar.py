@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from typing import Final, Literal, NamedTuple
 
@@ -663,6 +664,13 @@ _GROUP: Final = 1.0
 """Seconds from the first line of a fault to its last, at most: 0.002 seen."""
 
 
+_AT_ONCE: Final = 16
+"""Servers whose faults are gathered at a time."""
+_MOST_LOST: Final = 1024
+"""Clients, and contexts, of one fault: 60 on each of 16 devices, and some more."""
+_MOST_REFUSED: Final = 64
+
+
 class _Fault:
     """The lines of one fatal fault, gathered."""
 
@@ -686,6 +694,12 @@ class _Fault:
         """Whether lines of it may come behind one of another server at ``time``: they are written within milliseconds,
         and the clock may be set back."""
         return abs(time - self.line.time) <= _GROUP
+
+    @property
+    def full(self) -> bool:
+        """Whether more is told than can be of one fault: who writes the log may write what he likes."""
+        told = len(self.named), len(self.clients), len(self.contexts), len(self.devices)
+        return max(told) >= _MOST_LOST
 
     def event(self) -> Event:
         """Without a ``pid``: whom the log names is not who it was (fact 36), and after a trap it names nobody (37)."""
@@ -751,12 +765,13 @@ class ServerLines:
         self._ending: dict[int, tuple[int, int]] = {}
         self._terminating: set[int] = set()
         """Servers in which a terminate_client is under way."""
-        self._destroyed: set[tuple[int, str]] = set()
+        self._destroyed: dict[int, set[str]] = {}
         """Servers and their devices whose context was destroyed, as after a fault, and is made again when needed."""
         self._faults: dict[int, _Fault] = {}
         """By server: several write to one log, and their lines may stand in between each other's."""
         self._listing: set[int] = set()
-        self._refused: dict[int, int] = {}
+        self._refused: deque[tuple[int, int]] = deque(maxlen=_MOST_REFUSED)
+        """Servers and clients of which the next line says again that they were refused."""
         self._waiting: set[int] = set()
         self._handlers: dict[bytes, Callable[[LogLine, bytes], list[Event]]] = {
             b"Client": self._client,
@@ -894,8 +909,7 @@ class ServerLines:
                     make_event(line, "context_closed", detail, server=server, pid=pid, context=context, values=values)
                 ]
             if b"fatal GPU error" in rest or b"torn down" in rest:
-                self._begin_fault(line, text)
-                return []
+                return self._begin_fault(line, text)
         elif found := _PROCESS_GONE.match(text):
             return [self._gone(line, int(found[1]))]
         elif text.startswith(b"Client termination succeeded"):
@@ -940,10 +954,10 @@ class ServerLines:
             return unknown(line, server)
         device = found[2].decode()
         if found[1] == b"Destroy":
-            self._destroyed.add((server, device))
+            self._destroyed.setdefault(server, set()).add(device)
             what, detail = "destroyed", f"server {server} destroyed its context on {server_devices((device,))}"
-        elif (server, device) in self._destroyed:
-            self._destroyed.discard((server, device))
+        elif device in self._destroyed.get(server, ()):
+            self._destroyed[server].discard(device)
             what, detail = "created", f"server {server} created its context on {server_devices((device,))} again"
         else:
             return []  # a server that starts
@@ -1012,13 +1026,12 @@ class ServerLines:
         if text.startswith((b"Server has started", b"Server is started")):
             return [make_event(line, "server_ready", f"server {server} is ready", server=server)]
         if text.startswith(b"Server is handling a fatal"):
-            self._begin_fault(line, text)
-            return []
+            return self._begin_fault(line, text)
         if text.startswith(b"Server teardown in progress"):
             found = _CLIENT_CONTEXT.search(text)
             pid = int(found[1]) if found else None
             if pid is not None:
-                self._refused[server] = pid
+                self._refused.append((server, pid))
             detail = f"client {pid} was refused: server {server} is in FAULT"
             return [make_event(line, "client_refused", detail, server=server, pid=pid, values={"reason": "fault"})]
         if _ACTIVE.search(text):
@@ -1041,7 +1054,8 @@ class ServerLines:
         if not found or not text.startswith(b"Failed to accept client"):
             return unknown(line, server)
         pid = int(found[1])
-        if pid == self._refused.pop(server, None):  # the line before said why
+        if (server, pid) in self._refused:  # a line before said why
+            self._refused.remove((server, pid))
             return []
         code = status[1].decode() if status else ""
         reason = {"807": "fault", "808": "limit", "809": "limit"}.get(code, "unknown")
@@ -1055,7 +1069,7 @@ class ServerLines:
         if text not in {b"Startup", b"Start"}:
             return unknown(line, line.pid)
         self._waiting.discard(line.pid)
-        self._destroyed = {(server, device) for server, device in self._destroyed if server != line.pid}
+        self._destroyed.pop(line.pid, None)
         self._device.pop(line.pid, None)
         self._ending.pop(line.pid, None)
         self._terminating.discard(line.pid)
@@ -1063,7 +1077,7 @@ class ServerLines:
 
     def _exiting(self, line: LogLine, text: bytes) -> list[Event]:
         self._waiting.discard(line.pid)
-        self._destroyed = {(server, device) for server, device in self._destroyed if server != line.pid}
+        self._destroyed.pop(line.pid, None)
         return [make_event(line, "server_exited", f"server {line.pid} exited", server=line.pid)]
 
     def _group(self, line: LogLine, text: bytes) -> list[Event]:
@@ -1073,17 +1087,21 @@ class ServerLines:
                 return unknown(line, line.pid)
             self._listing.add(line.pid)
             return []
-        self._begin_fault(line, text)
-        return []
+        return self._begin_fault(line, text)
 
-    def _begin_fault(self, line: LogLine, text: bytes) -> None:
+    def _begin_fault(self, line: LogLine, text: bytes) -> list[Event]:
+        """Gives those that are no longer waited for."""
+        over = [self._faults.pop(server).event() for server in list(self._faults)[: 1 - _AT_ONCE]]
         # Each begins with the client that it names, or, after a trap, with the server's word of it.
         self._faults[line.pid] = _Fault(line, cut=b"fatal" not in text)
         self._gather(line, text)
+        return over
 
     def _gather(self, line: LogLine, text: bytes) -> bool:
         """Takes a line of the group of its server's fault; False where the group is over."""
         fault = self._faults[line.pid]
+        if fault.full:
+            return False
         value = number(text.strip())
         if value is not None:
             if fault.listing is None:

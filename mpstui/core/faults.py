@@ -104,13 +104,13 @@ def xids_of(when: float | None, devices: Collection[str], events: Iterable[Event
     if when is None:
         return ()
     told = tuple(events)
-    faults = [(e.time, e.devices) for e in told if e.kind == "fatal_fault" and e.time is not None]
-    found = (e for e in told if e.kind == "xid" and e.time is not None and abs(e.time - when) <= MOMENT)
+    xids = [e for e in told if e.kind == "xid" and e.time is not None and abs(e.time - when) <= MOMENT]
+    found = [e for e in xids if _may_share(e.devices, devices)]
+    faults = [(e.time, e.devices) for e in told if e.kind == "fatal_fault" and e.time is not None] if found else []
     return tuple(
         e
         for e in found
-        if _may_share(e.devices, devices)
-        and all(
+        if all(
             abs(e.time - when) <= abs(e.time - other)  # type: ignore[operator]
             for other, there in faults
             if _may_share(e.devices, there)

@@ -129,7 +129,9 @@ class LogFile:
         except (OverflowError, ValueError, OSError):  # beyond the calendar
             return end
         while position < end:
-            *lines, rest = self.read(position, min(BLOCK, end - position)).split(b"\n")
+            if not (block := self.read(position, min(BLOCK, end - position))):  # cut meanwhile, as by copytruncate
+                break
+            *lines, rest = block.split(b"\n")
             whole = lines or [rest]  # longer than a block, or the end of a part
             if max(whole) >= floor:
                 begin = position

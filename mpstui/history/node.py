@@ -6,7 +6,7 @@ import heapq
 import os
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -26,6 +26,8 @@ from mpstui.system.trusted import Owners, UnreadableLogError, UnreadableNodeErro
 
 _LOOK: Final = 0.2
 """Seconds between two looks at logs in which nothing happens."""
+_MOST_NEAR: Final = 256
+"""Faults that are compared with each other's Xids; those of a few seconds are far fewer."""
 _TOUCHED: Final = KINDS | {"xid", "fatal_fault"}
 """Kinds to which other events, or the audit log, have something to add."""
 _UUID: Final = pattern(r"GPU-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -153,7 +155,7 @@ class NodeLogs:
             simulated = self._sources is not None and self._sources.simulated
             xids = [xid.event() for xid in driver.past()] if driver is not None else []
             xids = [*map(as_simulated, xids)] if simulated else xids
-            near = [*xids]
+            near = _Near(xids)
             past: Iterator[Told] = (((xid,), None) for xid in xids if since is None or (xid.time or 0.0) >= since)
             streams: list[Iterator[Told]] = [self._batches(history, since) for history in self._histories]
             if len(streams) > 1 or xids:
@@ -179,6 +181,7 @@ class NodeLogs:
                     continue
                 for xid in driver.wait(_LOOK):
                     event = as_simulated(xid.event()) if simulated else xid.event()
+                    near.add(event)
                     yield [_completed(event, near, trail)], None
         finally:
             if driver is not None:
@@ -206,26 +209,50 @@ def as_simulated(event: Event) -> Event:
     return event._replace(values={**event.values, "simulated": "1"})
 
 
-def _seen_ahead(told: Iterator[Told], near: list[Event]) -> Iterator[Told]:
-    """The same, each once all faults of its moment are in ``near``: an Xid is that of the nearest one."""
+class _Near:
+    """The Xids, and the last faults, among which those of one moment are looked for."""
+
+    def __init__(self, xids: Iterable[Event]) -> None:
+        self._xids = [*xids]
+        self._faults: deque[Event] = deque(maxlen=_MOST_NEAR)
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        return (*self._xids, *self._faults)
+
+    def add(self, event: Event) -> None:
+        if event.kind == "xid":
+            self._xids.append(event)
+        elif event.kind == "fatal_fault":
+            self._faults.append(event)
+
+    def with_xids(self, fault: Event) -> Event:
+        """The fault with the Xids of its moment."""
+        if not self._xids:
+            return fault
+        return with_xids(fault, (xid.values["xid"] for xid in xids_of(fault.time, fault.devices, self.events)))
+
+
+def _seen_ahead(told: Iterator[Told], near: _Near) -> Iterator[Told]:
+    """The same, each once all faults of its moment are in ``near``: an Xid is that of the nearest one. Where the clock
+    was set back meanwhile that moment is over."""
     held: deque[Told] = deque()
     for each in told:
         first = each[0][0]
-        near += (event for event in each[0] if event.kind == "fatal_fault")
+        for event in each[0]:
+            if event.kind == "fatal_fault":
+                near.add(event)
         held.append(each)
-        while held and (first.time or 0.0) - (held[0][0][0].time or 0.0) > 2 * MOMENT:
+        while held and abs((first.time or 0.0) - (held[0][0][0].time or 0.0)) > 2 * MOMENT:
             yield held.popleft()
     yield from held
 
 
-def _completed(event: Event, near: list[Event], trail: AuditTrail) -> Event:
-    """With the author of a change, and the Xids of a fault; Xids and faults are kept for the faults that are told after
-    them."""
-    if event.kind == "xid":
-        near.append(event)
-    elif event.kind == "fatal_fault":
-        near.append(event)
-        event = with_xids(event, (xid.values["xid"] for xid in xids_of(event.time, event.devices, near)))
+def _completed(event: Event, near: _Near, trail: AuditTrail) -> Event:
+    """With the author of a change, and the Xids of a fault, which is kept for the faults that are told after it."""
+    if event.kind == "fatal_fault":
+        near.add(event)
+        event = near.with_xids(event)
     return trail.named(event)
 
 

@@ -897,6 +897,8 @@ class EventLog:
     def _link(self) -> None:
         """Each fault has the numbers of the Xids of its moment."""
         near = [told.event for told in self._told if told.event.kind in {"fatal_fault", "xid"}]
+        if all(event.kind != "xid" for event in near):
+            return
         for told in self._told:
             if told.event.kind == "fatal_fault":
                 own = xids_of(told.event.time, told.event.devices, near)

@@ -26,7 +26,7 @@ from mpstui.fields.common import clients_text
 from mpstui.history import files, reader
 from mpstui.history.files import BLOCK, LogFile
 from mpstui.history.log_recording import LogTape
-from mpstui.history.node import LogPlace, NodeLogs
+from mpstui.history.node import LogPlace, NodeLogs, _Near, _seen_ahead
 from mpstui.history.player import Player
 from mpstui.history.postmortem import as_told_there, state_at
 from mpstui.history.reader import KINDS, LogHistory, Telling, _merged
@@ -628,3 +628,50 @@ def test_a_run_is_folded_as_event_by_event(run, tmp_path):
     plain = Telling(DaemonState(tmp_path))
     merged = heapq.merge(*streams, key=lambda each: each[0])
     assert read(tmp_path) == [event for _, kind, one in merged for event in plain._tell(kind, one)]
+
+
+def test_a_torrent_of_faults_is_not_kept_for_those_that_follow():
+    """Each was compared with all before it: 8,000 took eight seconds, and 16,000 four times as long."""
+    near = _Near([])
+    for n in range(5000):
+        near.add(Event("fatal_fault", time=float(n)))
+    assert len(near.events) < 500
+    near = _Near([Event("xid", time=0.0)])
+    for n in range(5000):
+        near.add(Event("fatal_fault", time=float(n)))
+    assert near.events[0].kind == "xid", "faults that are told later may be its"
+
+
+@pytest.mark.parametrize("back", [86_400.0, 3600.0])
+def test_what_is_told_behind_a_clock_that_was_set_back_is_not_held_until_that_time_has_come_again(back):
+    read: list[float] = []
+
+    def told():
+        for moment in (*range(90_000, 90_100), *range(90_000 - int(back), 90_100 - int(back))):
+            read.append(moment)
+            yield [Event("client_connected", time=float(moment))], None
+
+    held = [len(read) - n for n, _ in enumerate(_seen_ahead(told(), _Near([])), 1)]
+    assert len(held) == 200
+    assert max(held) < 20
+
+
+def test_a_log_that_is_cut_while_it_is_searched_ends_there(tmp_path):
+    """copytruncate of logrotate: what was no longer there was read over and over."""
+    begin = at("10:00:00")
+    path = tmp_path / "server.log"
+    path.write_bytes(stamped([begin + n for n in range(100)]))
+    file = LogFile(path)
+    path.write_bytes(b"")
+    end = file.size
+    reads = []
+    real = file.read
+
+    def read_once(offset, length):
+        reads.append(offset)
+        assert len(reads) < 100
+        return real(offset, length)
+
+    file.read = read_once
+    assert file.first_from(begin) == end
+    file.close()

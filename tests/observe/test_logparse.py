@@ -712,3 +712,35 @@ def test_a_servers_memory_limit_in_control_log_is_that_servers():
         "server",
         "0",
     )
+
+
+def test_a_torrent_of_faults_of_ever_other_servers_is_told_meanwhile():
+    """All were kept until the second was over, and looked through at each line: 20,000 took half a minute."""
+    parser = LogParser("server")
+    raw = [line for pid in range(1, 201) for line in server("Server is handling a fatal GPU error.", pid=pid)]
+    told = [e.server_pid for line in raw for e in parser.feed(line)]
+    assert len(told) > 150
+    assert [*told, *(e.server_pid for e in parser.flush())] == list(range(1, 201))
+
+
+@pytest.mark.parametrize("said", ["{}", "Client {{PID: {}, Context: 1}} is INACTIVE"])
+def test_a_list_that_has_no_end_is_told_once_it_is_longer_than_a_node_has_clients(said):
+    """Each was looked for among all before it, and all were kept."""
+    begin = ["Server is handling a fatal GPU error.", "The following client process have a sticky error set:"]
+    parser = LogParser("server")
+    told = [e for line in server(*begin, *map(said.format, range(1, 3001))) for e in parser.feed(line)]
+    (fault,) = (e for e in told if e.kind == "fatal_fault")
+    assert 960 <= len(fault.values["clients"].split()) < 2000  # 60 on each of 16 devices
+    assert len(told) > 1000, "what follows is shown by itself"
+
+
+def test_two_clients_that_are_refused_at_once_by_a_fault_are_each_told_once():
+    """They may be told of in each other's midst."""
+    refusal, again = "Server teardown in progress for client {{PID: {0}, Context ID: 0}}", "with status 807"
+    mixed = server(
+        refusal.format(11),
+        refusal.format(21),
+        "Failed to accept client {PID: 11, Context ID: 0} " + again,
+        "Failed to accept client {PID: 21, Context ID: 0} " + again,
+    )
+    assert [(e.kind, e.pid) for e in events("server", mixed)] == [("client_refused", 11), ("client_refused", 21)]
