@@ -200,10 +200,12 @@ class LogFile:
 
 
 def _least_stamp(moment: float) -> bytes:
-    """What lines from this moment on begin with, or something greater, letter by letter: an hour of summer's end may
-    come again."""
-    offset = min(system.localtime(moment + later).tm_gmtoff for later in (0, _HOURS))
-    return system.strftime("[%Y-%m-%d %H:%M:%S", system.gmtime(moment + offset)).encode()
+    """What lines from this moment on begin with, or something greater, letter by letter. Where the clock is set for
+    winter thereabouts it is of hours before: an hour comes again, and which it is shows by what is before it."""
+    before, at, later = (system.localtime(moment + hours).tm_gmtoff for hours in (-_HOURS, 0, _HOURS))
+    offset = min(before, at, later)
+    early = 0.0 if before == at == later else _HOURS
+    return system.strftime("[%Y-%m-%d %H:%M:%S", system.gmtime(moment - early + offset)).encode()
 
 
 def _written(fd: int) -> Iterator[tuple[int, int]]:

@@ -675,3 +675,19 @@ def test_a_log_that_is_cut_while_it_is_searched_ends_there(tmp_path):
     file.read = read_once
     assert file.first_from(begin) == end
     file.close()
+
+
+@pytest.mark.parametrize("silent", [30, 55])
+def test_all_since_a_time_are_told_where_the_log_was_silent_before_the_hour_came_again(tmp_path, monkeypatch, silent):
+    """Read from the second one on, it was taken for the first one, and left out."""
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "CET-1CEST,M3.5.0,M10.5.0/3")
+        patch.setattr(reader, "_LEAD", 0)
+        time.tzset()
+        first = datetime(2026, 10, 25, 0, 0, tzinfo=timezone.utc).timestamp()
+        moments = [first + 60 * n for n in range(-120, 240) if not silent <= n < 60]
+        (tmp_path / "server.log").write_bytes(stamped(moments))
+        for minutes in range(-10, 150, 5):
+            wanted = [n for n, moment in enumerate(moments, 1) if moment >= first + 60 * minutes]
+            assert [event.pid for event in read(tmp_path, first + 60 * minutes)] == wanted, minutes
+    time.tzset()
