@@ -12,16 +12,22 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
-from typing import Any, Final, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, cast
 
 from textual import events
 from textual.app import App
 from textual.binding import Binding
 from textual.command import CommandPalette
+from textual.errors import NoWidget
+from textual.geometry import Region
+from textual.screen import ModalScreen
 from textual.worker import Worker
 
 from mpstui.ui.keys import key_name
 from mpstui.ui.private import WritingApp, leaving
+
+if TYPE_CHECKING:
+    from textual.widgets import Button
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -36,6 +42,9 @@ START: Final = 3.0
 """Seconds that keys typed before the first picture wait for what is known of the node."""
 UNSEEN = 1.0
 """Seconds after which a change counts as seen even if no picture followed it."""
+HAND: Final = 0.5
+"""Seconds that a button has to be seen at its place before a click on it can be meant for it: no hand is faster, and no
+double click slower."""
 _PACE: Final = 0.005
 _LEAVES: Final = frozenset({"quit_app", "app.quit_app"})
 _NONE: Final[frozenset[str]] = frozenset()
@@ -45,8 +54,9 @@ _MOVES: Final = _NONE.union(*_ADDS.values())
 _SAME: Final = _LEAVES | _MOVES
 """What means the same on a screen whatever has come on it."""
 _REDRAWS: Final = frozenset({"redraw", "app.redraw"})
-_BEFORE: Final = "before this screen was there"
-_BEHIND: Final = "right behind a key that did nothing"
+_BEFORE: Final = "typed before this screen was there"
+_BEHIND: Final = "typed right behind a key that did nothing"
+_MOVED: Final = "made when the button had just come there"
 _NAMED: Final = 8
 """Keys that are named, of those that were dropped together."""
 _TURNS: Final = 200
@@ -104,6 +114,10 @@ class Typeahead:
         """What was typed until then was typed for whoever had the terminal meanwhile."""
         self._dropped: list[tuple[str, str]] = []
         """What was typed and is not done, and why, to be told."""
+        self._buttons: dict[Button, tuple[Region, bool, float]] = {}
+        """Of the dialog in front: where each is seen, whether it can be pressed, and since when both are so."""
+        self._unpressed = False
+        """A press of the mouse was dropped; what is left of it is of no meaning either."""
         self._abandoned: set[Worker[Any]] = set()
         self._spins = False
         self._turns = 0
@@ -138,6 +152,17 @@ class Typeahead:
         if self._left is None and self._begun():
             self._left, self._blind = place, now
         self._deaf, self._away = min(self._deaf, now), min(self._away, now)
+        if isinstance(place[0], ModalScreen):
+            self._see_buttons(place[0], now)
+
+    def _see_buttons(self, front: ModalScreen[Any], now: float) -> None:
+        from textual.widgets import Button  # only a dialog has any
+
+        before, self._buttons = self._buttons, {}
+        for button in front.walk_children(Button):  # a query goes by what a style sheet knows it as
+            place, ready, since = before.get(button, (None, False, now))
+            same = (place, ready) == (button.region, not button.disabled)
+            self._buttons[button] = button.region, not button.disabled, since if same else now
 
     def leave_terminal(self) -> None:
         """A shell has the terminal from now on, until the screen is painted again."""
@@ -193,7 +218,7 @@ class Typeahead:
                 opened, self._left = False, self._place()
             elif event is not None:
                 self._waiting.popleft()
-                if self._stale(event):
+                if self._lost(event):
                     self._drop(event)
                 else:
                     self._tell_dropped()
@@ -203,7 +228,7 @@ class Typeahead:
 
     def _drop(self, event: events.Event) -> None:
         """A key that does nothing says so. The rest of a click or a wheel does not: what it began with has."""
-        why = _BEHIND if self._away < event.time <= self._deaf else _BEFORE
+        why = _BEHIND if self._away < event.time <= self._deaf else _MOVED if self._at_new_button(event) else _BEFORE
         if isinstance(event, events.Key):
             self._dropped.append((key_name(event.key), why))
         elif isinstance(event, events.Paste | events.MouseDown):
@@ -221,7 +246,7 @@ class Typeahead:
 
     def dropped(self, shown: str, why: str) -> None:
         """Tell it."""
-        self._app.notify(f"Dropped: {shown}. It was typed {why}.", title="Keys", timeout=4, markup=False)
+        self._app.notify(f"Dropped: {shown}. It was {why}.", title="Keys", timeout=4, markup=False)
 
     async def _deliver(self, event: events.Event) -> None:
         """Have it carried out, with all that comes of it."""
@@ -311,6 +336,31 @@ class Typeahead:
             for own in self._app.BINDINGS
             if isinstance(own, Binding) and own.priority and own.action in actions
         )
+
+    def _lost(self, event: events.Event) -> bool:
+        """Whether it is to be dropped."""
+        if isinstance(event, events.MouseUp) and self._unpressed:
+            return True
+        lost = self._stale(event) or self._at_new_button(event)
+        if isinstance(event, events.MouseDown):
+            self._unpressed = lost
+        return lost
+
+    def _at_new_button(self, event: events.Event) -> bool:
+        """Whether it is a click on a button that had not been seen there for as long as a hand takes: the second one of
+        two is not for what the first one brought, and one on Close not for what has come to its place."""
+        if not isinstance(event, events.MouseDown) or not isinstance(self._app.screen, ModalScreen):
+            return False
+        from textual.widgets import Button
+
+        try:
+            at, _ = self._app.screen.get_widget_at(event.x, event.y)
+        except NoWidget:
+            return False
+        if not isinstance(at, Button):
+            return False
+        place, _, since = self._buttons.get(at, (None, False, event.time))
+        return place != at.region or event.time < since + HAND
 
     def _stale(self, event: events.Event) -> bool:
         """Whether it was typed for something that is no longer there, or did not open."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from textual import events, messages
+from textual.app import ComposeResult
 from textual.command import CommandPalette
 from textual.keys import _character_to_key
 from textual.pilot import Pilot
@@ -20,8 +21,10 @@ from ui.snapshots import one_daemon
 from mpstui.core import condition
 from mpstui.ui import program, typeahead
 from mpstui.ui.dialogs import DetailsScreen, HelpScreen
+from mpstui.ui.dialogs.base import ConfirmDialog
 from mpstui.ui.dialogs.commands import Palette
 from mpstui.ui.dialogs.confirm import HarmConfirm
+from mpstui.ui.dialogs.widgets import Lines, Push
 from mpstui.ui.typeahead import OPENING
 
 SIZE = (160, 48)
@@ -480,3 +483,79 @@ async def test_what_is_typed_while_a_shell_has_the_terminal_reaches_nothing(monk
         type_at_once(pilot, "K")
         await pilot.pause()
         assert isinstance(app.screen, HarmConfirm)
+
+
+class Yielding(ConfirmDialog):
+    """Its yes brings another button, where that yes had been."""
+
+    def __init__(self) -> None:
+        super().__init__(one_daemon())
+        self.said: list[str] = []
+
+    def compose(self) -> ComposeResult:
+        foot = (Push("Cancel", id="cancel"), Push("Apply", id="apply"), Push("Go back", id="back"))
+        yield self.frame("Apply", "Tab move", Lines(id="what"), foot=foot)
+
+    def show(self) -> None:
+        self.query_one("#back").display = bool(self.said)
+        self.query_one("#apply").display = not self.said
+
+    def pressed(self, button: str) -> None:
+        self.said.append(button)
+        self.show()
+
+
+def click(pilot: Pilot[Any], x: int, y: int, at: float) -> None:
+    """As a terminal tells of it, at that time."""
+    for kind in (events.MouseDown, events.MouseUp):
+        event = kind(None, x, y, 0, 0, 1, False, False, False, screen_x=x, screen_y=y)
+        event.time = at
+        pilot.app.post_message(event)
+
+
+async def test_a_click_is_for_the_button_that_was_seen_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second click of two on Apply was Go back, and so was one on Close, which had been there a moment ago."""
+    app, dialog, now = make_app(one_daemon()), Yielding(), time.monotonic() + 1000
+    async with app.run_test(size=SIZE) as pilot:
+        monkeypatch.setattr(app.typeahead, "_clock", lambda: now)
+        app.push_screen(dialog)
+        await pilot.pause()
+        app.typeahead.painted()
+        x, y = dialog.query_one("#apply").region.center
+        place = int(x), int(y)
+        click(pilot, *place, at=now + typeahead.HAND / 2)
+        await pilot.pause()
+        assert dialog.said == [], "a click that was made before the question could be seen"
+        now += 10
+        click(pilot, *place, at=now)
+        await pilot.pause()
+        assert dialog.said == ["apply"]
+        app.typeahead.painted()
+        assert dialog.query_one("#back").region.contains(*place)
+        click(pilot, *place, at=now + typeahead.HAND / 2)
+        await pilot.pause()
+        assert dialog.said == ["apply"]
+        assert any("button had just come there" in told.message for told in app._notifications)
+        now += 10
+        click(pilot, *place, at=now)
+        await pilot.pause()
+        assert dialog.said == ["apply", "back"]
+
+
+async def test_of_a_click_that_is_dropped_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its release, which came later, was the end of the click before it where both were at one place."""
+    app, dialog, now = make_app(one_daemon()), Yielding(), time.monotonic() + 1000
+    async with app.run_test(size=SIZE) as pilot:
+        monkeypatch.setattr(app.typeahead, "_clock", lambda: now)
+        app.push_screen(dialog)
+        await pilot.pause()
+        app.typeahead.painted()
+        button = dialog.query_one("#apply")
+        x, y = map(int, button.region.center)
+        app._mouse_down_widget = button
+        for kind, at in ((events.MouseDown, now), (events.MouseUp, now + 10)):
+            event = kind(None, x, y, 0, 0, 1, False, False, False, screen_x=x, screen_y=y)
+            event.time = at
+            app.post_message(event)
+        await pilot.pause()
+        assert dialog.said == []
