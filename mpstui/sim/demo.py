@@ -14,12 +14,12 @@ import signal
 import stat
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from mpstui.sim.marker import owners
-from mpstui.sim.node import SimNode
+from mpstui.sim.node import LOGS, SimNode
 from mpstui.sim.simd.config import MARKER
 from mpstui.system.own import temporary_place
 from mpstui.system.trusted import NotTrustedError, judge_directory
@@ -27,6 +27,8 @@ from mpstui.system.trusted import NotTrustedError, judge_directory
 _PREFIX: Final = "mpstui-demo-"
 _NAME: Final = re.compile(rf"{_PREFIX}[a-z0-9_]{{8}}")
 """As tempfile makes it: a directory that a person has called so is not one of these."""
+_UNWRITTEN: Final = re.compile(rf"\.{re.escape(MARKER)}\.[0-9]+")
+"""The marker, while it is written."""
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _MOST: Final = 100
 """That are looked at in one start."""
@@ -106,12 +108,22 @@ def _remove(folder: Path) -> None:
             return
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         names = os.listdir(lock)
-        if names and (MARKER not in names or SimNode(folder, folder).daemon_pid is not None):
+        if not _is_demo_s(folder, names) or (names and SimNode(folder, folder).daemon_pid is not None):
             return  # a person's; or an owner of before there was a lock lives
         if _is(folder, lock):
             shutil.rmtree(folder, ignore_errors=True)
     finally:
         os.close(lock)
+
+
+def _is_demo_s(folder: Path, names: Sequence[str]) -> bool:
+    """Whether it has the marker, or nothing but what there is before that: an empty folder for the logs, and the marker
+    while it is written."""
+    if MARKER in names:
+        return True
+    files = [name for name in names if name != LOGS]
+    empty = len(files) == len(names) or not os.listdir(folder / LOGS)
+    return empty and all(_UNWRITTEN.fullmatch(name) and (folder / name).is_file() for name in files)
 
 
 def _is_mine(folder: Path) -> bool:

@@ -34,6 +34,8 @@ from mpstui.sim.simd.process import start_ticks
 from mpstui.system.own import OURS_ALONE, ROOT
 from mpstui.system.trusted import NotTrustedError, make_directory
 
+LOGS: Final = "logs"
+"""The folder for the logs in the pipe directory, unless another one is said."""
 _END_SECONDS: Final = 120.0
 """After a SIGKILL; a busy machine takes its time."""
 _START_SECONDS: Final = 300.0
@@ -96,7 +98,7 @@ class SimNode:
         where it cannot be made.
         """
         pipe_dir = Path(os.path.abspath(pipe_dir))
-        node = cls(pipe_dir, Path(os.path.abspath(log_dir)) if log_dir else pipe_dir / "logs")
+        node = cls(pipe_dir, Path(os.path.abspath(log_dir)) if log_dir else pipe_dir / LOGS)
         if len(os.fsencode(pipe_dir / "control_privileged")) > SOCKET_PATH_LIMIT:
             raise SimError(
                 f"{path_text(pipe_dir)} is too long for the daemon's sockets (at most {SOCKET_PATH_LIMIT - 19} bytes)"

@@ -164,6 +164,27 @@ def test_many_starts_at_once_take_nobody_s_directory(place: Path) -> None:
     assert list(place.iterdir()) == []
 
 
+@pytest.mark.parametrize("names", [("logs",), ("logs", f".{MARKER}.4711"), ()])
+def test_one_whose_owner_was_killed_before_its_marker_was_there_goes_too(place: Path, names: tuple[str, ...]) -> None:
+    """It stayed for good: only what had a marker, or nothing at all, was taken for a demo's."""
+    folder = place / "mpstui-demo-abcdefgh"
+    folder.mkdir(mode=0o700)
+    for name in names:
+        (folder / name).mkdir() if name == "logs" else (folder / name).write_text("{")
+    remove_left()
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("name", ["logs/notes", "logs/notes/", f".{MARKER}.x", f".{MARKER}.7/", "other/"])
+def test_a_person_s_that_looks_like_the_beginning_of_a_demo_s_stays(place: Path, name: str) -> None:
+    folder = place / "mpstui-demo-abcdefgh"
+    folder.mkdir(mode=0o700)
+    (folder / "logs").mkdir()
+    (folder / name).mkdir() if name.endswith("/") else (folder / name).write_text("x")
+    remove_left()
+    assert (folder / name).exists()
+
+
 def test_no_demo_where_none_can_be_is_said_in_words(
     place: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
