@@ -172,6 +172,25 @@ def test_nor_a_program_that_a_group_of_the_system_may_write(roots: Stranger, gid
     assert said == ("" if good else f"{program} can be changed by its group (mode 0775): chmod go-w {program}")
 
 
+def test_a_program_that_has_been_made_good_is_found_at_once(roots: Stranger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own, "_HOLDS", 1e9)
+    (program := roots.home / "smi").write_text("#!/bin/sh\n")
+    program.chmod(0o777)
+    with pytest.raises(ProgramError, match="chmod go-w"):
+        find_program("smi", {"PATH": os.fspath(roots.home)})
+    program.chmod(0o755)
+    assert find_program("smi", {"PATH": os.fspath(roots.home)}) == os.fspath(program)
+
+
+@pytest.mark.parametrize("nameless", [True, False])
+def test_in_a_user_namespace_the_machines_root_is_root(
+    stranger: Stranger, monkeypatch: pytest.MonkeyPatch, nameless: bool
+) -> None:
+    """There all who have no number have the same one."""
+    monkeypatch.setattr(own, "nameless_uid", lambda: stranger.uid if nameless else None)
+    assert (own_path({"PATH": os.fspath(stranger.home)}) == os.fspath(stranger.home)) is nameless
+
+
 @pytest.mark.parametrize("by_a_link", [True, False])
 def test_nor_what_another_process_has_for_its_root(roots: Stranger, by_a_link: bool) -> None:
     """Also where it is root's, and shows root's own programs: what it has there it can exchange."""
