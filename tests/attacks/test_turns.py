@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import shutil
+import socket
 import stat
 import subprocess
 import sys
@@ -497,6 +498,30 @@ def test_a_stranger_who_touches_the_socket_does_not_make_it_another_daemon(
     assert not send(roots.home / "p")
 
 
+@pytest.mark.parametrize(
+    ("mode", "own", "exposed"), [(0o755, True, False), (0o775, True, True), (0o757, True, True), (0o755, False, True)]
+)
+def test_a_directory_that_was_opened_after_it_was_judged_is_open(
+    stranger: Stranger, tmp_path: Path, mode: int, own: bool, exposed: bool
+) -> None:
+    """Or has another owner by then: what is there and is not root's is left then, and keeps nobody from his turn."""
+    tmp_path.chmod(mode)
+    if not own:
+        os.chown(tmp_path, stranger.uid, stranger.uid)
+    first, *others = lock.places(tmp_path, Speaker(0), {"control": [1, 1]})
+    assert (first.path, first.exposed, [each.exposed for each in others]) == (tmp_path / FILE, exposed, [False, False])
+
+
+def test_a_time_that_everybody_can_set_is_none_of_a_runs(tmp_path: Path) -> None:
+    """Of protocol 3 there is this socket alone."""
+    with socket.socket(socket.AF_UNIX) as own:
+        own.bind(os.fspath(path := tmp_path / "control"))
+    inode = path.stat().st_ino & 0xFFFFFFFF
+    for mode, made in ((0o666, None), (0o664, None), (0o644, path.stat().st_mtime_ns)):
+        path.chmod(mode)
+        assert lock.find_run(tmp_path) == {"control": [inode, made]}
+
+
 @pytest.mark.parametrize("mode", [0o755, 0o777])
 def test_a_stranger_gets_at_neither_lock_nor_list(stranger: Stranger, roots: Stranger, shared: Path, mode: int) -> None:
     """Root's daemon; with 0777 as one makes its directory itself. Then they are in root's own place too."""
@@ -604,6 +629,38 @@ def test_what_a_stranger_wrote_into_a_file_of_roots_is_not_believed(
     assert send(open_to_all, shared=shared)
     assert not send(open_to_all, shared=shared)
     assert (open_to_all / FILE).read_text() == json.dumps(entry)
+
+
+def test_a_list_of_roots_that_was_open_to_readers_is_left_where_others_may_exchange_it(
+    open_to_all: Path, shared: Path
+) -> None:
+    """Any of them may have it open, and locked."""
+    entry = {"pid": 4711, "start_ticks": None, "run": lock.find_run(open_to_all), "server": 7, "number": 1}
+    (path := open_to_all / FILE).write_text(json.dumps({**entry, "sent": True, "uid": 0}) + "\n")
+    path.chmod(0o644)
+    assert send(open_to_all, shared=shared)
+    assert (stat.S_IMODE(path.stat().st_mode), json.loads(path.read_text())["pid"]) == (0o644, 4711)
+
+
+async def test_one_that_is_exchanged_before_it_is_locked_is_not_the_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody else would lock the one that is there then."""
+    take, path = lock._lock, tmp_path / FILE
+    (tmp_path / "control").touch()
+    monkeypatch.setattr(lock, "places", lambda *_: [TurnPlace(path, os.geteuid())])
+
+    def late(file: int) -> None:
+        if not (tmp_path / "before").exists():
+            path.rename(tmp_path / "before")
+            os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
+        take(file)
+
+    monkeypatch.setattr(lock, "_lock", late)
+    async with turn(tmp_path, Speaker(os.geteuid())):
+        with pytest.raises(NoTurn, match="is changing this daemon"):
+            async with turn(tmp_path, Speaker(os.geteuid()), wait=0):
+                raise AssertionError
 
 
 async def test_whoever_exchanges_it_again_and_again_is_in_nobodys_way(
