@@ -104,10 +104,10 @@ class SimNode:
                 f"{path_text(pipe_dir)} is too long for the daemon's sockets (at most {SOCKET_PATH_LIMIT - 19} bytes)"
             )
         try:
-            make_directory(pipe_dir, owners(), 0o755)
-            if (problem := untrusted_directory(pipe_dir)) is not None:
-                raise SimError(f"{problem}: a simulated node needs a directory that nobody else can change")
-            make_directory(node.log_dir, owners(), 0o755)
+            for folder in (pipe_dir, node.log_dir):
+                make_directory(folder, owners(), 0o755)
+                if (problem := untrusted_directory(folder)) is not None:
+                    raise SimError(f"{problem}: a simulated node needs a directory that nobody else can change")
             write_marker(
                 pipe_dir,
                 default_gpus(gpus, driver=driver or driver_with(options)) if isinstance(gpus, int) else tuple(gpus),

@@ -17,7 +17,7 @@ from mpstui import cli
 from mpstui.node import open_node
 from mpstui.observe.watcher import NodeWatcher
 from mpstui.sim.marker import is_simulated
-from mpstui.sim.node import SimNode
+from mpstui.sim.node import SimError, SimNode
 from mpstui.sim.simd.config import MARKER, STATE, default_gpus, write_marker
 from mpstui.sim.sources import SimNvml, SimProcesses
 from mpstui.system.procfs import ProcProcesses
@@ -298,3 +298,13 @@ def test_a_marker_or_a_state_that_becomes_wrong_is_an_error_and_no_traceback(kin
     assert SimProcesses(tmp_path, ProcProcesses()).facts([os.getpid()])
     (tmp_path / MARKER).write_text(WRONG[kind])
     assert SimNvml(tmp_path).sample().error is not None
+
+
+def test_no_simulated_node_writes_its_logs_where_others_make_links(
+    stranger: Stranger, roots: Stranger, crowd: Path
+) -> None:
+    """As in /tmp itself: root's wrote what it said into the file that a stranger's link there led to."""
+    stranger.run("ln", "-s", roots.home / "made", crowd / "simulator.log")
+    with pytest.raises(SimError, match="is shared with others"):
+        SimNode.start(roots.home / "node", log_dir=crowd).stop()
+    assert not (roots.home / "made").exists()
