@@ -21,6 +21,7 @@ from mpstui.ui.dialogs.base import Dialog
 from mpstui.ui.dialogs.widgets import Choice, Chooser, Lines, Listing, Push
 from mpstui.ui.load.dialogs import BesideDialog, EndangerDialog
 from mpstui.ui.load.setup import WORD
+from mpstui.ui.private import toast_racks
 
 CLIENTS = tuple(client(4001 + n) for n in range(48))
 MANY = node(CLIENTS)
@@ -162,6 +163,37 @@ async def test_a_question_that_cannot_be_seen_takes_no_yes(name: str, size: tupl
         await pilot.resize_terminal(80, 24)
         await pilot.press("enter")
         assert SAID == ["yes"], "it can be answered again"
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+async def test_a_question_with_a_notification_over_it_takes_no_yes(name: str) -> None:
+    """An error that stands for half a minute covered what was asked, and Enter behind it was a yes."""
+    SAID.clear()
+    host = FewBelow(QUESTIONS[name]())
+    async with host.run_test(size=(40, 10), notifications=True) as pilot:
+        asked = host.screen
+        await pilot.press(*WORD if name == "endanger" else ["tab"])
+        host.notify("It could not be done. " * 8, severity="error", timeout=300)
+        await pilot.pause()
+        await pilot.press("enter")
+        assert (SAID, host.screen) == ([], asked)
+        await pilot.pause()
+        body = asked.query_one("#body").region
+        toasts = [toast.region for rack in toast_racks(asked) for toast in rack.query("Toast")]
+        assert toasts and not any(region.overlaps(body) for region in toasts)  # noqa: PT018
+        assert any("press again" in told.message for told in host._notifications), "and why nothing was done is told"
+        await pilot.press("enter")
+        assert SAID == ["yes"]
+
+
+async def test_a_notification_beside_what_is_asked_is_in_nobody_s_way() -> None:
+    SAID.clear()
+    host = FewBelow(QUESTIONS["force"]())
+    async with host.run_test(size=(100, 48), notifications=True) as pilot:
+        host.notify("It could not be done.", severity="error", timeout=300)
+        await pilot.pause()
+        await pilot.press("tab", "enter")
+        assert SAID == ["yes"]
 
 
 @pytest.mark.parametrize("name", QUESTIONS)

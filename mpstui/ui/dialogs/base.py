@@ -27,6 +27,7 @@ from mpstui.ui.dialogs.widgets import Chooser, Listing, Push, Scroll, Toggles, p
 from mpstui.ui.keys import key_name, shown_key
 from mpstui.ui.layout import MIN_HEIGHT, MIN_WIDTH, room_of
 from mpstui.ui.lines import StyledScreen
+from mpstui.ui.private import toast_racks
 from mpstui.ui.typeahead import OPENING
 
 KEYS: Final = 1
@@ -38,6 +39,8 @@ _PRESSES: Final = frozenset({"next", "marked button", "presses the marked button
 """What a dialog's hint says of the arrows and of Enter, where that follows from what has the focus."""
 _LEAST: Final = f"{MIN_WIDTH}×{MIN_HEIGHT}"
 """Columns and lines of the smallest terminal in which a question can be read."""
+_AGAIN: Final = "Now it can be read: press again."
+"""In one line also of the smallest terminal, which lies over nothing that is asked."""
 _BUTTON: Final = 14
 """Cells of a button at least, with its margin."""
 _AROUND: Final = 10
@@ -347,11 +350,20 @@ class ConfirmDialog(Dialog):
 
     def answer(self, button: str) -> None:
         """A yes, which counts where what was asked can be seen."""
-        if self.readable:
-            self.pressed(button)
-        else:
+        if not self.readable:
             text = f"This terminal is too small to read the question: {_LEAST} is the least. Nothing was done."
             self.app.notify(text, severity="warning", markup=False, timeout=4)
+        elif self._covered:
+            self.app.clear_notifications()
+            self.app.notify(_AGAIN, severity="warning", markup=False, timeout=4)
+        else:
+            self.pressed(button)
+
+    @property
+    def _covered(self) -> bool:
+        """Whether a notification lies over what is asked."""
+        body = self.query_one("#body").region
+        return any(toast.region.overlaps(body) for rack in toast_racks(self) for toast in rack.query("Toast"))
 
     def pressed(self, button: str) -> None:
         """The user has said yes, by this button, which the newest snapshot allows."""
