@@ -10,8 +10,8 @@ from textual.screen import Screen
 from ui.screen import text_of, until
 
 from mpstui.core.model import Client, Context, Daemon, Device, Event, ProcessKey, Server, Snapshot
-from mpstui.operations.registry import ELSEWHERE, ON_OVERVIEW
-from mpstui.ui.dialogs import DetailsScreen, HelpScreen
+from mpstui.operations.registry import ELSEWHERE, ON_OVERVIEW, operation
+from mpstui.ui.dialogs import DetailsScreen, HarmConfirm, HelpScreen
 from mpstui.ui.dialogs.commands import ActionCommands
 from mpstui.ui.dialogs.facts import rows_of
 from mpstui.ui.dialogs.widgets import DetailRow, Heading, Sheet
@@ -269,6 +269,21 @@ async def test_the_palette_lists_actions_keys_and_our_themes():
         assert {"Sort", "Filter", "Pause", "Quit"} <= set(found)
         themes = [title for title in found if title.startswith("Theme: ")]
         assert themes == [f"Theme: {n}" for n in ("mpstui-contrast", "mpstui-dark", "mpstui-light", "terminal")]
+
+
+async def test_the_palette_says_no_yes_to_the_question_that_it_covers():
+    """It began with “Press button”: Tab, ^p and Enter ended a client behind the list."""
+    host = PaletteHost()
+    async with host.run_test() as pilot:
+        keys = [each.key for each in node().daemons[0].clients()]
+        asked = HarmConfirm(FakeRunner(), operation("terminate_client"), PIPE, node(), keys)
+        await host.push_screen(asked)
+        await pilot.press("tab")
+        assert asked.focused is asked.query_one("#apply")
+        assert "enter" in asked.active_bindings
+        found = entries(host)
+        assert "Close" in found
+        assert "Press button" not in found
 
 
 @pytest.mark.slow

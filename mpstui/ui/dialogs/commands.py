@@ -30,6 +30,8 @@ from mpstui.ui.keys import ACTION_PREFIX, written
 from mpstui.ui.lines import StyledScreen, pointed
 from mpstui.ui.private import begins
 
+_NOT_LISTED: Final = NOT_HERE | {"press"}
+"""A button is pressed where it is seen: the list covers what is asked."""
 _BEGINS, _NAMED, _DESCRIBED = 1.0, 0.8, 0.01
 _LONG = 4
 """Letters from which descriptions are looked through too: with fewer nearly all of them have a word that begins so."""
@@ -301,7 +303,7 @@ class ActionCommands(Provider):
         seen: set[str] = set()
         for node, binding, enabled, tooltip in self.screen.active_bindings.values():
             known = binding.id in own or binding.action in own or binding.action in seen
-            if known or not binding.description or not enabled or binding.system or binding.action in NOT_HERE:
+            if known or not binding.description or not enabled or binding.system or binding.action in _NOT_LISTED:
                 continue
             seen.add(binding.action)
             key = written(self.app.get_key_display(binding))
