@@ -17,6 +17,7 @@ from mpstui.control.answer import Outcome
 from mpstui.control.channel import ControlChannel, RawReply
 from mpstui.control.mps import MpsControl
 from mpstui.core.trust import Speaker
+from mpstui.observe import discovery
 from mpstui.observe.discovery import SETTLED, find_speaker, steady_speaker
 
 from .conftest import Stranger
@@ -145,3 +146,40 @@ def test_what_others_have_there_besides_makes_roots_daemon_nobodys_at_no_time(
     (pipe_dir / "control").unlink()
     roots.python("import socket, sys; socket.socket(socket.AF_UNIX).bind(sys.argv[1])", pipe_dir / "control")
     assert (find_speaker(pipe_dir).stamp == found.stamp) is (mode == 0o1755)
+
+
+@pytest.mark.parametrize("name", ["control", "control_privileged"])
+def test_the_last_change_of_either_socket_counts_whatever_time_it_was_given(
+    roots: Stranger, crowd: Path, name: str
+) -> None:
+    """By the time that nobody can set: a change just before the look may be followed by one that does not show."""
+    lying_daemon(roots, pipe_dir := crowd / "mps", clients=[], mode=0o1777)
+    (other,) = {"control", "control_privileged"} - {name}
+    while (pipe_dir / name).stat().st_ctime_ns <= (pipe_dir / other).stat().st_ctime_ns:  # to the clock's next tick
+        os.utime(pipe_dir / name, (0, 0))
+    os.utime(pipe_dir / name, (0, 0))
+    found = find_speaker(pipe_dir)
+    assert (found.sticky, max(found.stamp[2:4])) == (True, (pipe_dir / name).stat().st_ctime_ns)
+
+
+def test_the_way_to_another_directory_proves_nothing_of_the_one_that_is_held(
+    stranger: Stranger, roots: Stranger, crowd: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its name led to root's by the time that the way was judged: the sockets that were judged before are a
+    stranger's to exchange."""
+    lying_daemon(roots, crowd / "roots", clients=[])
+    (crowd / "his").mkdir()
+    lying_daemon(roots, crowd / "his" / "mps", clients=[])
+    os.chown(crowd / "his", stranger.uid, stranger.uid)
+    name = crowd / "link"
+    name.symlink_to(crowd / "his" / "mps")
+    judge = discovery._open_to_others
+
+    def late(*args: Any) -> Any:
+        name.unlink(missing_ok=True)
+        name.symlink_to(crowd / "roots")
+        return judge(*args)
+
+    monkeypatch.setattr(discovery, "_open_to_others", late)
+    found = find_speaker(name)
+    assert (found.uid, "led to another directory just now" in found.why) == (None, True), found
