@@ -82,12 +82,13 @@ async def test_no_command_is_for_who_takes_the_place_of_a_daemon_that_has_ended(
 
 
 @pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
+@pytest.mark.parametrize("by_another", [True, False])
 async def test_what_a_third_user_answers_in_the_place_of_anothers_daemon_is_not_its_word(
-    stranger: Stranger, bystander: Stranger, crowd: Path, mode: int, monkeypatch: pytest.MonkeyPatch
+    stranger: Stranger, bystander: Stranger, crowd: Path, mode: int, by_another: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What root changes there is sent with the rights of whose daemon it was, and who has these cannot be held to a
-    socket of root's choice."""
-    succession = Succession(stranger, bystander, crowd, mode, os.getpid())
+    socket of root's choice. Nor is the next daemon of the same user the one that was asked."""
+    succession = Succession(stranger if by_another else bystander, bystander, crowd, mode, os.getpid())
     run = channel.exchange
 
     async def late(*args: Any, **more: Any) -> RawReply:
