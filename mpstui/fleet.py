@@ -813,6 +813,11 @@ _NO_NVML: Final = "nvml"
 """The problem of a node whose NVML does not answer."""
 
 
+def _runs(daemon: Mapping[str, Any]) -> bool:
+    """A mpstui of before tells no cause."""
+    return daemon["health"] not in {"absent", "stale"} and daemon.get("cause") != "closed"
+
+
 def from_status(name: str, told: Mapping[str, Any], now: float) -> FleetNode:
     """What ``status --json`` of a node says. Raises KeyError, TypeError, ValueError or AttributeError where it is
     none, or one of another schema."""
@@ -822,11 +827,11 @@ def from_status(name: str, told: Mapping[str, Any], now: float) -> FleetNode:
     # Of other users' daemons those that answer are told where there is no other; what is wrong with them is no state of
     # the node, as in its own status. A mpstui of before tells it of none.
     own = [daemon for daemon in every if daemon.get("claimant") is None]
-    running = [daemon for daemon in own if daemon["health"] not in {"absent", "stale"}]
+    running = [daemon for daemon in own if _runs(daemon)]
     theirs = [daemon for daemon in every if daemon.get("claimant") is not None and daemon["health"] == "ok"]
     daemons = own if running else [*own, *theirs]
     servers = [server for daemon in daemons for server in daemon["servers"]]
-    known = [daemon for daemon in daemons if daemon["health"] not in {"absent", "stale"}]
+    known = [daemon for daemon in daemons if _runs(daemon)]
     problems = tuple(
         FleetProblem(*(printable(str(each[key]), 300) for key in ("severity", "code", "text", "remedy")))
         for each in sorted(told["problems"], key=lambda each: _urgency(each["severity"]))[:100]

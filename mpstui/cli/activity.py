@@ -24,7 +24,7 @@ def print_activity(options: argparse.Namespace, pipe_dirs: Sequence[Path]) -> in
     elif look.daemons or look.launchers:
         _print_text(look)
     if not look.daemons:
-        return complain(look.sentence, ExitStatus.NO_DAEMON)
+        return complain(look.sentence, ExitStatus.NOT_PERMITTED if look.closed else ExitStatus.NO_DAEMON)
     if look.launchers and not look.counted:
         status = ExitStatus.REFUSED_BY_DAEMON if os.geteuid() == 0 else ExitStatus.NOT_PERMITTED
         return complain(look.sentence, status)

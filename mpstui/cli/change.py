@@ -13,6 +13,7 @@ from mpstui.cli.output import (
     agreed,
     meant,
     no_answer,
+    no_daemon_status,
     only_one,
     print_json,
     print_result,
@@ -116,7 +117,7 @@ def _end_each(operation: Operation, options: argparse.Namespace, node: api.Node,
     silent = [d for d in daemons if d.runs and not d.answers]
     if not requests:
         if silent or not any(daemon.runs for daemon in daemons):
-            status = ExitStatus.NO_ANSWER if silent else ExitStatus.NO_DAEMON
+            status = ExitStatus.NO_ANSWER if silent else no_daemon_status(daemons)
             raise Refused(state_text((silent or daemons)[0]), status)
         for count, why in map(selection.unknown, daemons):
             if count:  # that nobody is left cannot be said then, and whoever is gets killed next

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from mpstui import api
 from mpstui.cli.apply import apply_profile
 from mpstui.cli.change import change
-from mpstui.cli.output import NO_DAEMON, agreed, complain, meant, print_json, print_result, tell
+from mpstui.cli.output import NO_DAEMON, agreed, complain, meant, no_daemon_status, print_json, print_result, tell
 from mpstui.core.model import DEFAULT_MODE, EXCLUSIVE_PROCESS, Daemon, Device, Snapshot
 from mpstui.core.text import UNKNOWN, path_text, path_word
 from mpstui.daemons.spec import DaemonSpec, Started, Wish, spec_of_profile, specs_of, usual_dir
@@ -255,13 +255,13 @@ def _nothing_runs(options: argparse.Namespace, node: api.Node, snapshot: Snapsho
         if one.health == "stale":
             removed = node.do(Request(RemoveStale.id, one.pipe_dir), snapshot=snapshot)
         message = f"{path_text(one.pipe_dir)}: no daemon runs there"
-        if one.health == "absent" and one.health_detail:  # or none that can be seen from here
-            message = f"no daemon to stop: {one.health_detail}"
+        if (one.health == "absent" or one.closed) and one.health_detail:  # or none that can be seen from here
+            message = one.health_detail if one.closed else f"no daemon to stop: {one.health_detail}"
             if one.remedy and one.remedy.startswith("name "):
                 message += f"; {one.remedy}"
         done = removed is not None and removed.done
         lines = removed.details if removed is not None else ()
-        result = Result(StopDaemon().request(one), ExitStatus.DONE if done else ExitStatus.NO_DAEMON, message, lines)
+        result = Result(StopDaemon().request(one), ExitStatus.DONE if done else no_daemon_status([one]), message, lines)
         back = api.modes_to_give_back(one, snapshot) if options.exclusive and one.health in {"stale", "absent"} else {}
         if back:
             request = StopDaemon().request(one, exclusive=back)

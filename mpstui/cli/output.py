@@ -6,7 +6,7 @@ import errno
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,9 +70,14 @@ def state_text(daemon: Daemon) -> str:
     return f"{where}{daemon.state_word}: {detail}"
 
 
+def no_daemon_status(daemons: Iterable[Daemon]) -> ExitStatus:
+    """How a command ends that finds none of them running: who may not look does not know that there is none."""
+    return ExitStatus.NOT_PERMITTED if any(daemon.closed for daemon in daemons) else ExitStatus.NO_DAEMON
+
+
 def no_answer(daemon: Daemon) -> Unable:
     """Why nothing is asked of a daemon that does not answer."""
-    return Unable(state_text(daemon), ExitStatus.NO_ANSWER if daemon.runs else ExitStatus.NO_DAEMON)
+    return Unable(state_text(daemon), ExitStatus.NO_ANSWER if daemon.runs else no_daemon_status([daemon]))
 
 
 def unheard(error: OSError) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from mpstui import api
-from mpstui.cli.output import NO_DAEMON, NONE_OF_YOURS, SIMULATED, complain, output, state_text
+from mpstui.cli.output import NO_DAEMON, NONE_OF_YOURS, SIMULATED, complain, no_daemon_status, output, state_text
 from mpstui.cli.past import wants_past
 from mpstui.core.cells import FAULT_CLAIMED
 from mpstui.core.gain import IDLE, gain_of
@@ -126,7 +126,8 @@ def unreadable(error: api.UnreadableNodeError) -> int:
 
 def exit_status(snapshot: Snapshot, *, named: bool = True) -> ExitStatus:
     """4 where a daemon does not answer or cannot be asked, or a directory of root's or of one's own that was ``named``
-    has another user's; 0 where one does or is shown read-only, otherwise 3. Where none was named, those of others, who
+    has another user's; 0 where one does or is shown read-only, otherwise 5 where a directory is closed to who asks, and
+    3. Where none was named, those of others, who
     start and stop what they like, count only where there is no other, and one that does not answer is none then."""
     running = [daemon for daemon in snapshot.daemons if daemon.runs and (named or counts(daemon))]
     running = running or [daemon for daemon in snapshot.daemons if daemon.runs and daemon.health == "ok"]
@@ -134,7 +135,7 @@ def exit_status(snapshot: Snapshot, *, named: bool = True) -> ExitStatus:
     misplaced = named and any(in_anothers_place(daemon, euid) is not None for daemon in running)
     if misplaced or any(daemon.health != "ok" or daemon.usurped(euid) for daemon in running):
         return ExitStatus.NO_ANSWER
-    return ExitStatus.DONE if running else ExitStatus.NO_DAEMON
+    return ExitStatus.DONE if running else no_daemon_status(d for d in snapshot.daemons if named or counts(d))
 
 
 def counts(daemon: Daemon) -> bool:

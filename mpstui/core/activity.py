@@ -85,6 +85,8 @@ class ActivityLook(NamedTuple):
     """That run."""
     unknown: tuple[str, ...] = ()
     """What the look cannot know, and why, a sentence each: daemons that are not there or do not answer, NVML."""
+    closed: int = 0
+    """Daemons of which it is not known whether they run: their directories are closed to who looks."""
 
     @property
     def counted(self) -> list[Launcher]:
@@ -136,7 +138,8 @@ def activity_look(
     found.sort(key=lambda each: (each.launches is None, -(each.launches or 0), each.pid))
     running = sum(daemon.runs for daemon in snapshot.daemons)
     unknown = tuple(_unknown(snapshot, euid))
-    return ActivityLook(snapshot.time, snapshot.source, seconds, how, tuple(found), running, unknown)
+    closed = sum(daemon.closed for daemon in snapshot.daemons)
+    return ActivityLook(snapshot.time, snapshot.source, seconds, how, tuple(found), running, unknown, closed)
 
 
 def _claimed(snapshot: Snapshot, daemon: Daemon, euid: int | None) -> Collection[ProcessKey]:
@@ -149,7 +152,9 @@ def _unknown(snapshot: Snapshot, euid: int | None) -> Iterator[str]:
     running = any(daemon.runs for daemon in snapshot.daemons)
     for daemon in snapshot.daemons:
         why = f"{path_text(daemon.pipe_dir)} is {daemon.state_word}: {(daemon.health_detail or UNKNOWN).rstrip('.')}"
-        if not running and not daemon.servers:
+        if daemon.closed:
+            yield f"The clients are not known: {daemon.health_detail or UNKNOWN}."
+        elif not running and not daemon.servers:
             yield f"No daemon to ask: {why}."
         elif daemon.runs and not daemon.servers_known:
             yield f"The clients are not known: {why}."

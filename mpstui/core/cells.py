@@ -36,6 +36,7 @@ NO_WORD = ("— not known by its log", "dim")
 UNREAD = ("▲ UNREAD", "warn")
 UNSPOKEN = ("▲ READ-ONLY", "warn")
 STARTING = ("◌ STARTING", "warn")
+CLOSED = ("— CLOSED TO YOU", "warn")
 QUITTING = ("◌ QUITTING", "warn")
 CUT_OFF = ("✕ CUT OFF", "bad")
 SERVES_NOBODY = ("✕ NO SERVER STARTS", "bad")
@@ -67,6 +68,8 @@ def health_word(daemon: Daemon, *, claimant: str | None = None) -> tuple[str, st
     ``claimant``: the other user whose word alone that is."""
     if daemon.cut_off:
         return CUT_OFF
+    if daemon.closed:
+        return CLOSED
     if daemon.condition.cause == "starting":
         return STARTING
     if daemon.condition.cause == "quitting":

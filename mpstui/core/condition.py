@@ -55,6 +55,11 @@ _WORDS: Final[Mapping[Cause, _Words]] = {
         "The directory has files of a control daemon, but no daemon serves them. A CUDA program that "
         "starts runs without MPS, and no error says so.",
     ),
+    "closed": _Words(
+        "unknown",
+        "The directory is closed to you",
+        "It is not known if a control daemon runs there, and how it is.",
+    ),
     "absent": _Words(
         "absent",
         "There is no control daemon here",
@@ -125,6 +130,11 @@ def starting() -> Condition:
 def untold(detail: str) -> Condition:
     """Whether one runs is not known, nor how it is: nobody can be asked, and no log tells."""
     return _condition("unasked", detail, None)
+
+
+def closed(detail: str, remedy: str) -> Condition:
+    """Who asks may not look whether one runs there."""
+    return _condition("closed", detail, remedy)
 
 
 def absent(detail: str, remedy: str, since: float | None = None) -> Condition:

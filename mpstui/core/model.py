@@ -23,7 +23,8 @@ KnownHealth = Literal["ok", "held", "blocked", "stale", "absent"]
 Health = Literal[KnownHealth, "unknown"]
 """``ok``: it answers. ``held``: somebody keeps a control session open (fact 2). ``blocked``: the daemon answers nobody
 (fact 16). ``stale``: files of a daemon that is gone (fact 3). ``absent``: nothing there. ``unknown``: it runs, and
-whether it answers is not known, as nobody has asked it yet or can ask it; null in JSON."""
+whether it answers is not known, as nobody has asked it yet or can ask it, or whether it runs is not known; null in
+JSON."""
 _NOBODY: Final = frozenset(("not_asked", "not_found"))
 """Causes of a condition with which nobody is there who may answer."""
 Cause = Literal[
@@ -40,6 +41,7 @@ Cause = Literal[
     "silent",
     "gone",
     "absent",
+    "closed",
 ]
 """Why a daemon is as it is; see ``mpstui.core.condition``."""
 ClientState = Literal["ACTIVE", "INACTIVE", "TERMINATED"]
@@ -598,8 +600,13 @@ class Daemon:
 
     @property
     def runs(self) -> bool:
-        """A process of it is there, whether it answers or not."""
-        return self.health not in {"stale", "absent"}
+        """A process of it is there, whether it answers or not; not where nobody may look."""
+        return self.health not in {"stale", "absent"} and not self.closed
+
+    @property
+    def closed(self) -> bool:
+        """Its directory is closed to who asks: whether it runs is not known."""
+        return self.condition.cause == "closed"
 
     @property
     def answers(self) -> bool:
@@ -653,6 +660,8 @@ class Daemon:
         or is known by its logs alone is not merely ``ok``."""
         if self.cut_off:
             return "cut off"
+        if self.closed:
+            return "closed to you"
         if self.condition.cause == "starting":
             return "starting"
         if self.condition.cause == "quitting":

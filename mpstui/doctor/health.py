@@ -48,7 +48,9 @@ def probe(pipe_dirs: Sequence[Path] = (), log_dirs: Sequence[Path] = ()) -> Heal
     if not named(pipe_dirs):
         # What a daemon that is gone has left behind is nobody's death, and anybody may run a daemon and write its log.
         euid = os.geteuid()
+        closed = tuple(p for p in places if p.state == "closed" and p.uid in {0, euid})
         places = tuple(p for p in places if p.state == "running" and (whose_word(p, euid) is None or p.usurped(euid)))
+        places = places or closed
     found = [_of_place(place) for place in places]
     return (
         max(found, key=lambda health: health.status)
@@ -60,9 +62,8 @@ def probe(pipe_dirs: Sequence[Path] = (), log_dirs: Sequence[Path] = ()) -> Heal
 def _of_place(place: Place) -> Health:
     shown = path_text(place.pipe_dir)
     if place.state != "running":
-        closed = place.state == "unusable" and not os.access(place.pipe_dir, os.R_OK | os.X_OK)
         reason = place.detail or f"{shown}: no daemon runs there"
-        return Health(NOT_PERMITTED if closed else ABSENT, reason)
+        return Health(NOT_PERMITTED if place.state == "closed" else ABSENT, reason)
     if (other := in_anothers_place(place, os.geteuid())) is not None:
         return Health(NO_ANSWER, anothers_place(place, user_name(other)))
     if place.daemon is None:

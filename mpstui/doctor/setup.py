@@ -145,7 +145,7 @@ def _directory(place: DirectoryFacts, subject: str) -> Iterator[Finding]:
     if place.length > PATH_LIMIT:
         text = f"its path has {place.length} bytes; beyond {PATH_LIMIT} a daemon fails to start, and no error says why"
         yield Finding("pipe_dir", "error", subject, text, "Use a shorter path.")
-    if place.state in {"absent", "unusable"}:
+    if place.state in {"absent", "unusable", "closed"}:
         yield Finding("pipe_dir", "error", subject, place.detail or "no daemon runs there", place.remedy)
     elif place.state == "stale":
         yield Finding("pipe_dir", "warning", subject, place.detail or "files of a daemon that is gone", place.remedy)

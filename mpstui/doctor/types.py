@@ -56,7 +56,7 @@ class DirectoryFacts:
 
     pipe_dir: Path
     state: str
-    """``running``, ``stale``, ``absent`` or ``unusable``."""
+    """``running``, ``stale``, ``absent``, ``unusable`` or ``closed``."""
     detail: str = ""
     remedy: str = ""
     owner: int | None = None

@@ -829,7 +829,7 @@ DAEMON: Final[Thing[Daemon]] = Thing(
             "health", "health", enum(KnownHealth), lambda d, v: None if d.health == "unknown" else d.health, null=True,
             about="ok: it answers. held: somebody keeps a control session open. blocked: the daemon answers nobody. "
             "stale: files of a daemon that is gone. absent: nothing there. null: it runs, and whether it answers is "
-            "not known.",
+            "not known; where the cause is closed, it is not known either whether it runs.",
             detail=Detail("daemon", 10, facts=_health_facts),
             column=Column(10, 13, 90, cell=lambda d, v, cells: (health_word(d, claimant=d.claimant(os.geteuid())),)),
             metric=Metric(

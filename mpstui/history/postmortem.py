@@ -97,7 +97,7 @@ _OF_THE_FILE: Final = frozenset({"daemon_absent", "daemon_stale", "polling"})
 
 def _as_told_there(daemon: Daemon) -> Daemon:
     found = daemon.condition
-    remedy = _OVER if found.cause in {"absent", "gone"} else _there(daemon.remedy)
+    remedy = _OVER if found.cause in {"absent", "gone", "closed"} else _there(daemon.remedy)
     return replace(daemon, condition=replace(found, remedy=remedy or None))
 
 

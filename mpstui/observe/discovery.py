@@ -702,7 +702,7 @@ _ENTRIES_LIMIT: Final = 10_000
 _AS_ROOT: Final = "run mpstui as root, or where the daemon runs"
 _ANOTHER: Final = "give the daemon's CUDA_MPS_PIPE_DIRECTORY"
 
-State = Literal["running", "stale", "absent", "unusable"]
+State = Literal["running", "stale", "absent", "unusable", "closed"]
 Trouble = tuple[State, str, str]
 """State, detail, remedy."""
 
@@ -712,7 +712,8 @@ class Place(NamedTuple):
 
     pipe_dir: Path
     state: State
-    """``stale``: files of a daemon that is gone (fact 3). ``unusable``: nobody, or not you, could talk through it."""
+    """``stale``: files of a daemon that is gone (fact 3). ``unusable``: nobody could talk through it.
+    ``closed``: you may not look whether one is there."""
     log_dir: Path | None = None
     daemon: ProcessKey | None = None
     uid: int | None = None
@@ -1169,7 +1170,7 @@ def _trouble(pipe_dir: Path, others: Sequence[DaemonProcess]) -> Trouble | None:
     try:
         found = os.stat(pipe_dir)
     except PermissionError:
-        return "unusable", f"{shown} cannot be looked at: a directory above it is closed to you", _AS_ROOT
+        return "closed", f"{shown} cannot be looked at: a directory above it is closed to you", _AS_ROOT
     except (OSError, ValueError) as error:
         if isinstance(error, FileNotFoundError):
             why = "is a symbolic link to nowhere" if os.path.islink(pipe_dir) else "does not exist"
@@ -1181,7 +1182,7 @@ def _trouble(pipe_dir: Path, others: Sequence[DaemonProcess]) -> Trouble | None:
     if not os.access(pipe_dir, os.R_OK | os.X_OK):
         text = f"{shown} belongs to {user_name(found.st_uid)} and is closed to you"
         text += f" (mode {stat.S_IMODE(found.st_mode):04o})"
-        return "unusable", text, f"run mpstui as {_who(found.st_uid, 'or')}"
+        return "closed", text, f"run mpstui as {_who(found.st_uid, 'or')}"
     return None
 
 

@@ -302,6 +302,8 @@ def _condition_of(
 ) -> Condition:
     start = start_checked(state.pipe_dir)
     moment = condition.Moment(probe.time if probe is not None else None, known_at)
+    if place is not None and place.state == "closed":
+        return condition.closed(place.detail, place.remedy)
     if place is None or place.state in {"absent", "unusable"}:
         return condition.absent(place.detail if place else "", place.remedy if place and place.remedy else start, ended)
     if place.state == "stale":

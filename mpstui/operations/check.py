@@ -75,6 +75,8 @@ def reachable_daemon(request: Request, snapshot: Snapshot, command: str = "") ->
     """The daemon of the request, provided that it answers, that this user may change it (facts 2, 3, 16, 21), and that
     it has the ``command`` which that takes (fact 46)."""
     daemon = snapshot.daemon(request.pipe_dir)
+    if daemon is not None and daemon.closed:
+        raise Refused(daemon.health_detail or UNKNOWN, ExitStatus.NOT_PERMITTED)
     if daemon is None or not daemon.runs:
         detail = daemon.health_detail if daemon else None
         raise Refused(

@@ -358,6 +358,8 @@ class StopDaemon(Operation):
     def unavailable(self, snapshot: Snapshot, pipe_dir: Path, clients: Sequence[ProcessKey] = ()) -> str | None:
         """One that does not answer can be stopped too, by force."""
         daemon = snapshot.daemon(pipe_dir)
+        if daemon is not None and daemon.closed:
+            return daemon.health_detail
         return "no daemon runs there" if daemon is None or not daemon.runs else None
 
     def request(
@@ -461,6 +463,8 @@ class RemoveStale(Operation):
         daemon = snapshot.daemon(pipe_dir)
         if daemon is None or daemon.health == "absent":
             return f"{path_text(pipe_dir)}: there are no files of a daemon"
+        if daemon.closed:
+            return daemon.health_detail
         return None if daemon.health == "stale" else f"{path_text(pipe_dir)}: a daemon runs there"
 
     def belongs(self, request: Request, daemon: Daemon) -> bool:
@@ -469,9 +473,9 @@ class RemoveStale(Operation):
     def preview(self, request: Request, snapshot: Snapshot) -> Preview:
         why = self.unavailable(snapshot, request.pipe_dir)
         facts = (("removes", f"the sockets, the FIFO and the PID file in {path_text(request.pipe_dir)}"),)
-        return Preview(
-            self.title, facts, error=why, error_status=ExitStatus.DONE if why is None else ExitStatus.NO_DAEMON
-        )
+        daemon = snapshot.daemon(request.pipe_dir)
+        status = ExitStatus.NOT_PERMITTED if daemon is not None and daemon.closed else ExitStatus.NO_DAEMON
+        return Preview(self.title, facts, error=why, error_status=ExitStatus.DONE if why is None else status)
 
     async def run(self, work: Work) -> Result:
         from mpstui.daemons.stale import REMOVED, clean

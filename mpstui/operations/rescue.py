@@ -128,6 +128,8 @@ class _Rescue(Operation):
             return Preview(
                 title, error=f"no daemon at {path_text(request.pipe_dir)}", error_status=ExitStatus.NO_DAEMON
             )
+        if daemon.closed:
+            return Preview(title, error=daemon.health_detail, error_status=ExitStatus.NOT_PERMITTED)
         wanted = targets(self.id, daemon)
         rule = ExitStatus.REFUSED_BY_SAFETY_RULE
         if daemon.unspoken is not None:

@@ -282,6 +282,12 @@ def test_a_state_that_is_not_known_here_is_not_that_there_is_no_daemon() -> None
     told = {**STATUS, "daemons": [{**STATUS["daemons"][0], "health": "draining"}]}
     assert from_status("n1", told, NOW).state == "NOT KNOWN"
     assert judged(FleetNode("n1", daemons={"/p": "other"}), NOW).state == "NOT KNOWN", "the exporter's word for it"
+
+
+def test_of_a_directory_that_is_closed_nobody_knows_who_waits_there() -> None:
+    closed = {**STATUS["daemons"][0], "health": None, "cause": "closed", "servers": []}
+    node = from_status("n1", {**STATUS, "daemons": [closed]}, NOW)
+    assert (node.state, node.clients, node.pending) == ("NOT KNOWN", None, None)
     assert judged(FleetNode("n1", daemons={"/p": "absent"}), NOW).state == "ABSENT"
 
 

