@@ -234,7 +234,7 @@ def _stop(options: argparse.Namespace, pipe_dirs: tuple[Path, ...], node: api.No
             result = node.do(request, tell, snapshot=snapshot)
         if result.done and not options.exclusive:
             result = result._replace(details=(*result.details, *_left_exclusive(one, snapshot)))
-        _report(options, result)
+        _report(options, result._replace(simulated=node.simulated))
         status = result.status if status is ExitStatus.DONE else status
     return status
 
@@ -271,7 +271,7 @@ def _nothing_runs(options: argparse.Namespace, node: api.Node, snapshot: Snapsho
             else:
                 result = node.do(request, tell, snapshot=snapshot)
             result = result._replace(details=(*lines, *result.details))
-        _report(options, result)
+        _report(options, result._replace(simulated=node.simulated))
         status = result.status if status is ExitStatus.DONE else status
     return status if snapshot.daemons else complain(NO_DAEMON, ExitStatus.NO_DAEMON)
 

@@ -125,7 +125,7 @@ SUSPECTS: Final[Thing[Ranking]] = Thing(
         Field("suspects", "suspects", OBJECTS, lambda r, v: r.ranked, of=RANKED),
         Field("text", "text", TEXT, lambda r, v: r.sentence),
         Field("notes", "notes", TEXTS, lambda r, v: r.notes),
-        Field("advice", "advice", TEXTS, lambda r, v: [*ADVICE, START, RUN]),
+        Field("advice", "advice", TEXTS, lambda r, v: [*ADVICE, START, RUN] if r.ranked else []),
     ),
 )
 

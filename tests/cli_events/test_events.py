@@ -305,3 +305,16 @@ def test_follow_ends_when_nobody_reads_any_more(logs):
         assert child.wait(120) == 0
     finally:
         child.kill()
+
+
+def test_where_nobody_is_suspected_no_advice_is_given_about_suspects(capsys, tmp_path):
+    (tmp_path / "server.log").write_bytes(b"[2026-11-20 21:24:28.598 Server   634] Startup\n")
+    _, out, _ = run(capsys, "suspects", "--json", "--log-dir", str(tmp_path))
+    told = json.loads(out)
+    assert (told["faults"], told["suspects"], told["advice"]) == (0, [], [])
+
+
+def test_what_a_simulated_daemon_has_left_behind_is_removed_as_a_simulated_ones(capsys):
+    status, out, err = run(capsys, "--demo=stale", "daemon", "stop")
+    assert status == 0
+    assert (out + err).startswith("SIMULATED: "), out + err
