@@ -234,7 +234,7 @@ def _stop(options: argparse.Namespace, pipe_dirs: tuple[Path, ...], node: api.No
             result = node.do(request, tell, snapshot=snapshot)
         if result.done and not options.exclusive:
             result = result._replace(details=(*result.details, *_left_exclusive(one, snapshot)))
-        _report(options, result._replace(simulated=node.simulated))
+        _report(options, result)
         status = result.status if status is ExitStatus.DONE else status
     return status
 

@@ -200,7 +200,7 @@ def _add_status(commands: Any, node: LateParser) -> None:
         action="store_true",
         help="a liveness probe that sends no command. Exit status 0: every daemon runs; 3: one does not run; 4: one is "
         "stopped, is told to quit, has had one session open for 10 s, has no sockets, or another user's sockets are in "
-        "a directory of root's or of your own",
+        "a directory of root's or of your own; 5: its directory is closed to you",
     )
     shown.add_argument(
         "--group-by",
