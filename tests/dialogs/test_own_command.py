@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 from dialog_host import PIPE, Host, client, node
-from ui.screen import until
+from ui.screen import text_of, until
 
 from mpstui.commands import CommandTarget, Ended
 from mpstui.config import CommandSpec
@@ -78,3 +78,15 @@ async def test_it_is_stopped_and_repeated_by_buttons_of_their_own(monkeypatch: p
         ]
         await pilot.press("tab", "enter")
         await until(pilot, lambda: len(begun) == 2)
+
+
+async def test_what_has_no_room_is_scrolled_by_keys_that_are_told() -> None:
+    """Of a long command the end was reached by ↓, and no line said so."""
+    spec = CommandSpec("look", "f9", ("/bin/echo", *(f"word-{n}" for n in range(40))))
+    target = CommandTarget(PIPE, client=client(4011).key)
+    host = Host(OwnCommandDialog(spec, node(), target, read_only=False, in_terminal=lambda *_: None))
+    async with host.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: "↑↓ scroll" in text_of(host).splitlines()[-1])
+        assert "word-39" not in text_of(host)
+        await pilot.press(*["pagedown"] * 9)
+        assert "word-39" in text_of(host)

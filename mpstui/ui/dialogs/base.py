@@ -309,6 +309,11 @@ class ConfirmDialog(Dialog):
         width, height = room_of(self)
         return width >= MIN_WIDTH and height >= MIN_HEIGHT
 
+    def told_hint(self) -> str:
+        """Whatever is asked may have no room: where it has, nothing is told of it."""
+        hint = super().told_hint()
+        return hint if "↑↓" in hint else f"↑↓ scroll lists · {hint}"
+
     def tell_keys(self) -> None:
         super().tell_keys()
         if self.is_mounted and not self.readable:
