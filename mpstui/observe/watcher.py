@@ -194,11 +194,11 @@ class NodeWatcher:
         self.request_refresh()
 
     def request_refresh(self, pipe_dir: Path | None = None, /) -> None:
-        """Ask the daemon, or all of them, now."""
+        """Ask the daemon, or all of them, now, and read the figures anew."""
         if self._loop_task is None:
             return  # nobody looks any more: what is asked now would be ended before it is answered
         now = self._monotonic()
-        self._next["discovery"] = now
+        self._next["discovery"] = self._next["reading"] = now
         self._stirred = True
         for path, watcher in self._watchers.items():
             if pipe_dir in {None, path}:

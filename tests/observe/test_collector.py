@@ -714,6 +714,24 @@ async def test_of_a_crowd_the_figures_are_read_more_rarely_and_who_comes_is_ther
     assert await readings(60) == pytest.approx(1 / SLOWEST_REFRESH, rel=0.2)
 
 
+async def test_who_reads_again_gets_the_figures_of_a_crowd_at_once_too(node):
+    """They came with the next reading, five seconds later."""
+
+    def readings():
+        return node.nvml.wholes + node.nvml.steadies
+
+    for pid in range(1000, 1000 + 5 * CROWD):
+        node.connect(pid)
+    await node.settled()
+    await node.pass_time(20)
+    before = readings()
+    await node.until(lambda: readings() > before)
+    asked, before = node.clock.now, readings()
+    node.collector.request_refresh(node.folder)
+    await node.until(lambda: readings() > before)
+    assert node.clock.now - asked < REFRESH
+
+
 async def test_whoever_says_how_often_is_obeyed_however_many_there_are(tmp_path):
     node = Node(tmp_path, refresh=0.5)
     for pid in range(1000, 1000 + 2 * CROWD):
