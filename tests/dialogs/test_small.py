@@ -229,3 +229,19 @@ async def test_all_of_a_question_can_be_read_in_the_smallest_terminal(name: str)
         words = [word for lines in asked.query(Lines) for word in lines.text.split()]
         words += [line.split()[1] for listing in asked.query(Listing) for line in listing.text.splitlines()]
         assert not [word for word in words if word not in seen]
+
+
+async def test_a_forced_end_names_who_is_there_now() -> None:
+    """It named those of when it was opened, and ended those who had come since as well."""
+    host = FewBelow(ForceConfirm(MANY, MANY.daemons[0], lambda: None))
+    async with host.run_test(size=(100, 30)) as pilot:
+        asked = host.screen
+        assert isinstance(asked, ForceConfirm)
+        assert "48 clients" in asked.query_one("#what", Lines).text
+        asked.update_snapshot(node((*CLIENTS, client(4999))))
+        await pilot.pause()
+        assert "49 clients" in asked.query_one("#what", Lines).text
+        assert "4999" in asked.query_one("#hits", Listing).text
+        asked.update_snapshot(node((), daemons=()))
+        await pilot.pause()
+        assert "49 clients" in asked.query_one("#what", Lines).text, "of a daemon that has gone, as it was last"

@@ -163,7 +163,6 @@ class ForceConfirm(ConfirmDialog):
     def __init__(self, snapshot: Snapshot, daemon: Daemon, go: Callable[[], None]) -> None:
         super().__init__(snapshot)
         self._daemon = daemon
-        self._hits = tuple(daemon.clients())
         self._go = go
 
     def compose(self) -> ComposeResult:
@@ -177,12 +176,16 @@ class ForceConfirm(ConfirmDialog):
         )
 
     def show(self) -> None:
+        found = self.snapshot.daemon(self._daemon.pipe_dir)
+        if found is not None and found.key == self._daemon.key:
+            self._daemon = found  # who has come meanwhile is hit too
         if self._daemon.usurped(os.geteuid()):
             shown = preview_stop(self.snapshot, self._daemon.pipe_dir, None, True)
             self.query_one("#what", Lines).show(marked("▲", shown.effect, "$text-warning"))
             self.query_one("#hits", Listing).display = False
             return
-        number = plural(len(self._hits), "client")
+        hits = tuple(self._daemon.clients())
+        number = plural(len(hits), "client")
         error = "with an error" if self._daemon.named_servers else "with error 806"
         self.query_one("#what", Lines).show(
             marked("▲", f"After {FORCE_AFTER} s the GPU work of {number} is ended {error}.", "$text-warning"),
@@ -192,9 +195,7 @@ class ForceConfirm(ConfirmDialog):
                 "$text-warning",
             ),
         )
-        self.query_one("#hits", Listing).show(
-            f"Hit: {number}", _client_lines(self._hits, {client.key for client in self._hits})
-        )
+        self.query_one("#hits", Listing).show(f"Hit: {number}", _client_lines(hits, {client.key for client in hits}))
 
     def pressed(self, button: str) -> None:
         self.dismiss(None)
