@@ -40,7 +40,8 @@ class HeldSession(NamedTuple):
 
     holder: SessionHolder
     sockets: frozenset[int] | None
-    """Inodes of its connections; None where this user may not see them."""
+    """Inodes of its connections. Where this user may not see them, those of all connections to this daemon that are of
+    no process that he may look into; None where these are not known either."""
 
 
 class SessionWatch:
@@ -97,26 +98,44 @@ def find_sessions(pipe_dir: Path, exclude: Collection[int] = (), binary: Sequenc
     loop.
     """
     wanted = real_path(pipe_dir)
-    connected = connections(pipe_dir)
-    again = functools.cache(lambda: connections(pipe_dir) or frozenset[int]())
+    connected = _Connected(pipe_dir)
     found: list[HeldSession] = []
     pids = [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) not in exclude]
     for pid, words in zip(pids, read_each([f"/proc/{pid}/cmdline" for pid in pids], 1 << 16), strict=True):
         with contextlib.suppress(OSError):
-            if words and (session := _session(pid, words, wanted, binary, connected, again)) is not None:
+            if words and (session := _session(pid, words, wanted, binary, connected)) is not None:
                 found.append(session)
     return found
 
 
-def _session(
-    pid: int,
-    words: bytes,
-    wanted: str,
-    binary: Sequence[str],
-    connected: frozenset[int] | None,
-    again: Callable[[], frozenset[int]],
-) -> HeldSession | None:
-    """``connected``: by the kernel's list, which may leave some out; ``again``: by another one."""
+class _Connected:
+    """The connections to the daemon of a directory, for one look at all processes."""
+
+    def __init__(self, pipe_dir: Path) -> None:
+        self._pipe_dir = pipe_dir
+        self.listed = connections(pipe_dir)
+
+    @functools.cached_property
+    def _again(self) -> frozenset[int]:
+        """The kernel's list may leave some out: another one."""
+        return connections(self._pipe_dir) or frozenset()
+
+    def among(self, sockets: frozenset[int]) -> frozenset[int]:
+        """Those of a process's sockets that are connected to the daemon."""
+        return sockets & (self.listed or frozenset()) or sockets & self._again
+
+    @functools.cached_property
+    def of_hidden(self) -> frozenset[int] | None:
+        """Those of processes that this user may not look into: whoever of them has a session with the daemon has one of
+        these. None where the kernel does not list them, as of a daemon in another network namespace."""
+        there = [path for name in SOCKETS if os.path.lexists(path := self._pipe_dir / name)]
+        if self.listed is None or (there and not any(map(listening_at, there))):
+            return None
+        shown = (sockets_of(int(name)) for name in os.listdir("/proc") if name.isdigit())
+        return (self.listed | self._again).difference(*(sockets or () for sockets in shown))
+
+
+def _session(pid: int, words: bytes, wanted: str, binary: Sequence[str], connected: _Connected) -> HeldSession | None:
     argv = os.fsdecode(words).split("\0")
     options = parse_command_line(argv[:-1] if argv[-1] == "" else argv, binary=binary)
     if options is None or options.daemon:
@@ -124,16 +143,17 @@ def _session(
     sockets = sockets_of(pid)
     if sockets is not None and not sockets:
         return None  # it is not connected yet, or no more
-    if sockets is not None and connected is not None and same_network(pid):
-        sockets = sockets & connected or sockets & again()
-        if not sockets:
-            return None
+    if sockets is not None and connected.listed is not None and same_network(pid):
+        sockets = connected.among(sockets)
         certain = True
     else:
         directory = _pipe_directory(pid)
         if directory is not None and real_path(directory) != wanted:
             return None
         certain = directory is not None and sockets is not None
+        sockets = connected.of_hidden if sockets is None else sockets
+    if sockets is not None and not sockets:
+        return None
     try:
         stat = read_stat(pid)
     except HiddenProcessError:
@@ -209,7 +229,7 @@ def connections(pipe_dir: Path) -> frozenset[int] | None:
                 found.add(struct.unpack("=I", attributes[_PEER])[0])
     except (OSError, ValueError, struct.error):
         return None
-    return frozenset(found)
+    return frozenset(found - {0})  # the other end of one that is not closed yet has gone
 
 
 FileAt = tuple[int, int]

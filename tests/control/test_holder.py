@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -162,7 +163,8 @@ def test_where_the_kernel_lists_no_sockets_the_environment_counts(
     mine = pipe("a")
     session = start(mine.path / "control", mine.path)
     start(mine.path / "control", mine.path.parent / "b")
-    assert [(found.pid, found.certain) for found in holders(mine.path)] == [(session.pid, True)]
+    own = [found for found in holders(mine.path) if found.uid == os.getuid()]  # of others' a user cannot tell here
+    assert [(found.pid, found.certain) for found in own] == [(session.pid, True)]
 
 
 def test_the_default_directory_is_meant_without_the_variable(
@@ -276,6 +278,66 @@ def test_to_another_user_it_is_only_likely(pipe: Callable[[str], Pipe], start: S
     assert os.read(read, 100) == b"[False]"
     os.close(read)
     os.close(write)
+
+
+@pytest.fixture
+def hide(monkeypatch: pytest.MonkeyPatch) -> Callable[[subprocess.Popen[bytes]], None]:
+    """Makes a process one of another user's, whose descriptors, environment and namespaces cannot be read."""
+    hidden: set[int] = set()
+    for name, nothing in (("sockets_of", None), ("_pipe_directory", None), ("same_network", False)):
+        real = getattr(holder, name)
+        monkeypatch.setattr(
+            holder, name, lambda pid, real=real, nothing=nothing: nothing if pid in hidden else real(pid)
+        )
+    return lambda process: hidden.add(process.pid)
+
+
+def test_a_session_of_another_user_with_another_daemon_holds_none_here(
+    pipe: Callable[[str], Pipe], start: Start, hide: Callable[[subprocess.Popen[bytes]], None]
+) -> None:
+    """Root's session with root's daemon, while the daemon of a user is busy with commands of others."""
+    mine, theirs, clock = pipe("a"), pipe("b"), Clock()
+    elsewhere = start(theirs.path / "control")
+    hide(elsewhere)
+
+    def find(*words: Any) -> list[HeldSession]:
+        return [session for session in find_sessions(*words) if session.holder.pid == elsewhere.pid]
+
+    watch = SessionWatch(mine.path, clock=clock, find=find)
+    for hidden in (False, True) * 3:
+        shot = start(mine.path / "control")
+        if hidden:
+            hide(shot)
+        assert watch.look() == (False, None)
+        assert watch.seen is hidden, "it may be who has the connection"
+        shot.kill()
+        shot.wait()
+        clock.now += HELD_AFTER
+    assert watch.look(logged=True) == (True, None), "it is not named for what the log alone shows"
+    watch = SessionWatch(theirs.path, clock=clock, find=find)
+    assert watch.look() == (False, None)
+    clock.now += HELD_AFTER
+    held, found = watch.look()
+    assert held
+    assert found is not None
+    assert (found.pid, found.certain) == (elsewhere.pid, False)
+
+
+def test_of_a_daemon_whose_connections_are_not_listed_another_users_session_may_be(
+    monkeypatch: pytest.MonkeyPatch,
+    pipe: Callable[[str], Pipe],
+    start: Start,
+    hide: Callable[[subprocess.Popen[bytes]], None],
+) -> None:
+    """In a container with a network of its own: there any session that nothing is known of may be the one."""
+    mine, session = pipe("a"), start(pipe("b").path / "control")
+    hide(session)
+    for name, nothing in (("listening_at", frozenset[int]()), ("connections", None)):
+        with monkeypatch.context() as here:
+            here.setattr(holder, name, lambda path, nothing=nothing: nothing)
+            found = [one for one in find_sessions(mine.path) if one.holder.pid == session.pid]
+            assert [(one.holder.certain, one.sockets) for one in found] == [(False, None)]
+    assert session.pid not in {found.pid for found in holders(mine.path)}
 
 
 def test_who_listens_at_a_file_is_known_by_what_it_is_and_not_by_its_name() -> None:
