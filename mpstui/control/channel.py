@@ -454,7 +454,8 @@ class ControlChannel:
             return Speaker()
         speaker = await asyncio.to_thread(self._find_speaker, self.pipe_dir)
         other = None if meant is None else meant.why_not(speaker)
-        if other is None and (speaker.uid is not None or asks or not root):
+        # What a user may do is the daemon's to say, but by a link of root's or his own he comes to another daemon.
+        if other is None and (speaker.uid is not None or asks or not (root or speaker.remedy)):
             return speaker
         where = path_text(self.pipe_dir)
         if speaker.uid is None and not os.path.lexists(self.pipe_dir / "control"):  # noqa: ASYNC240 - one may come

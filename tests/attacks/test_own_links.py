@@ -10,11 +10,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from contract.commands import Commands
 
-from mpstui.control.channel import nothing_sent
+from mpstui.control.answer import Outcome
+from mpstui.control.channel import MEANT, ControlChannel, nothing_sent
 from mpstui.control.commandline import SOCKETS
+from mpstui.core.trust import Meant
 from mpstui.daemons.stale import clean
 from mpstui.observe.discovery import discover, find_speaker
+from mpstui.sim.marker import control_binary
 from mpstui.sim.node import SimNode
 from tests.cli.conftest import Mpstui, mpstui  # noqa: F401 - a fixture
 
@@ -46,6 +50,31 @@ def test_what_the_link_leads_to_is_put_back(node: SimNode, home: Path) -> None:
         assert found.remedy in nothing_sent(node.pipe_dir, found, None)
     subprocess.run(["sh", "-c", found.remedy.partition(": ")[2]], check=True)
     assert find_speaker(node.pipe_dir).uid == os.geteuid()
+
+
+@pytest.mark.parametrize("uid", [0, 1000])
+async def test_a_change_is_not_sent_by_a_link_to_another_daemon(
+    node: SimNode, home: Path, uid: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plain user's went to the other one, and the one that it was for was told to have it."""
+    other = SimNode.start(home / "other", gpus=1)
+    try:
+        for name in SOCKETS:
+            (node.pipe_dir / name).unlink()
+            (node.pipe_dir / name).symlink_to(other.pipe_dir / name)
+        found = find_speaker(node.pipe_dir)
+        monkeypatch.setattr(os, "geteuid", lambda: uid)
+        one = ControlChannel(node.pipe_dir, control_binary(), speaker=lambda _: found)
+        control, before = Commands(one), MEANT.set(Meant(node.pipe_dir, found))
+        try:
+            answer = await control.set_default_client_priority(1)
+        finally:
+            MEANT.reset(before)
+        assert (answer.outcome, one.sent) == (Outcome.NOT_PERMITTED, 0)
+        assert found.remedy in answer.message
+        assert (await control.get_default_client_priority()).ok, "a question goes anywhere"
+    finally:
+        other.stop()
 
 
 def test_a_link_to_another_daemons_socket_is_taken_away_with_its_daemon(
