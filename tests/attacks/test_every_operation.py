@@ -36,7 +36,7 @@ from mpstui.operations.types import ExitStatus, Preview, Request, Result
 from mpstui.system.procfs import PidFd, process_key
 from mpstui.ui.load.setup import Setup, problem
 from mpstui.ui.trouble.no_answer import recovery
-from tests.operations.fakes import PIPE, FakeControl, FakeNode, client, node
+from tests.operations.fakes import PIPE, FakeControl, FakeNode, as_root, client, node
 
 MALLORY = Speaker(64001, "a daemon of mallory")
 BYSTANDER = 64002
@@ -102,6 +102,7 @@ def test_nobody_else_sends_signals() -> None:
     assert found == SENDERS.keys(), "whose processes may it end?"
 
 
+@as_root
 @pytest.mark.parametrize("action", [name for name, does in DOES.items() if does == SIGNALS])
 async def test_no_process_of_others_is_ended(action: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[ProcessKey] = []
@@ -253,6 +254,7 @@ async def test_a_change_goes_to_whose_daemon_it_was_asked_for(
     assert channel.MEANT.get() is None
 
 
+@as_root
 async def test_each_step_of_a_plan_goes_to_whose_daemon_the_plan_was_shown_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -293,6 +295,7 @@ def test_a_change_goes_out_where_it_is_held_against_what_was_asked() -> None:
     assert makes - own == {"observe/watcher.py"}, "with whose the directory is"
 
 
+@as_root
 @pytest.mark.parametrize("mode", [{"static_partitioning": True}, {"protocol": "v3"}])
 @pytest.mark.parametrize("action", ["terminate_client", "terminate_and_kill"])
 async def test_a_confirmed_end_on_a_strangers_daemon_of_another_mode_signals_nobody(

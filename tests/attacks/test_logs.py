@@ -47,6 +47,8 @@ FORGED = """
 [2026-11-20 21:24:33.842 Control   9] NEW CLIENT 31337 from user 0: Server is not ready, push client to pending list
 """
 ROOT = owners_of(0)
+OWN = owners_of(None)
+"""Of whoever runs the tests: ROOT for root."""
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give a directory away")
 
 
@@ -270,7 +272,7 @@ def test_when_the_daemons_user_changes_so_does_who_is_believed(crowd: Path, stra
 
 def test_a_log_that_others_may_write_to_by_now_is_left(crowd: Path) -> None:
     (crowd / "control.log").write_text("one\n")
-    tail = LogTail(crowd / "control.log", owners=ROOT)
+    tail = LogTail(crowd / "control.log", owners=OWN)
     assert tail.poll() == [b"one"]
     (crowd / "control.log").chmod(0o666)
     with (crowd / "control.log").open("a") as log:
@@ -475,10 +477,10 @@ def test_a_pipe_that_this_process_has_open_is_waited_for_whatever_else_it_has_op
 
 def test_a_second_name_is_not_trusted(crowd: Path) -> None:
     (crowd / "control.log").write_text(LINE)
-    os.close(open_log(crowd / "control.log", ROOT))
+    os.close(open_log(crowd / "control.log", OWN))
     os.link(crowd / "control.log", crowd / "other")
     with pytest.raises(UnreadableLogError, match="2 names"):
-        open_log(crowd / "control.log", ROOT)
+        open_log(crowd / "control.log", OWN)
 
 
 @needs_root
@@ -515,7 +517,7 @@ def test_who_runs_a_file_system_says_who_owns_its_files(
 
 def test_a_container_is_walked_from_its_own_root(crowd: Path) -> None:
     (crowd / "control.log").write_text(LINE)
-    os.close(open_log(Path(f"/proc/{os.getpid()}/root{crowd}/control.log"), ROOT))
+    os.close(open_log(Path(f"/proc/{os.getpid()}/root{crowd}/control.log"), OWN))
 
 
 @needs_root

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import time
 from pathlib import Path
@@ -35,11 +36,12 @@ def test_every_operation_is_a_verb_with_help_and_an_example(mpstui: Mpstui, word
 
 def test_a_server_is_started_and_shut_down(own_node: SimNode, mpstui: Mpstui, tmp_path: Path) -> None:
     at = ("--json", "--pipe-dir", own_node.pipe_dir)
-    told = mpstui("start-server", "root", *at)
+    own = getpass.getuser()
+    told = mpstui("start-server", own, *at)
     server = server_of(own_node)
     assert (told.status, told.json["action"]) == (0, "start_server")
     assert told.json["details"] == [f"server {server} has started; it takes clients once it is ready"]
-    assert mpstui("start-server", "root", *at).status == 6
+    assert mpstui("start-server", own, *at).status == 6
     assert mpstui("start-server", "nosuchuser", *at).status == 2
     while own_node.control(f"get_server_status {server}").strip() != "ACTIVE":
         pass

@@ -321,6 +321,9 @@ def test_places_that_are_closed_to_the_user(mpstui: Run, place: Path) -> None:
     status, _, err = mpstui("daemon", "stop", "--pipe-dir", place / "closed" / "mps")
     assert (status, "no daemon to stop" in err, "cannot be looked at" in err) == (3, True, True)
     status, _, err = mpstui("daemon", "start", "--pipe-dir", place / "closed" / "mps")
+    assert (status, "mpstui runs read-only" in err) == (6, True), "what the configuration forbids is not known"
+    (place / "config").rmdir()
+    status, _, err = mpstui("daemon", "start", "--pipe-dir", place / "closed" / "mps")
     assert (status, "Permission denied" in err) == (5, True)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import re
 import signal
 import subprocess
@@ -371,6 +372,7 @@ async def test_programs_that_cannot_be_started_are_told_for_each_reason(
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user takes a node of root's alone for a simulated one")
 async def test_beside_others_clients_it_wants_a_yes(
     sources: NodeSources, node: SimNode, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

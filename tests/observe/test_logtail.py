@@ -10,6 +10,7 @@ import pytest
 from mpstui.control.protocol import protocol_of
 from mpstui.observe import logs
 from mpstui.observe.logs import HISTORY_BYTES, LINE_BYTES, LogTail, LogWatch, server_logs
+from mpstui.system.trusted import owners_of
 
 
 def test_whole_lines_only(tmp_path):
@@ -156,7 +157,7 @@ def test_a_monitor_s_looks_take_no_room_in_the_history(tmp_path):
     lines += [look + text for look in looks for text in ask]
     lines[2:2] = [at % (0, 0) + text for text in (b"NEW UI", b"Cmd:set_default_client_priority 1", b"UI closed")]
     (tmp_path / "control.log").write_bytes(b"\n".join(lines) + b"\n")
-    watch = LogWatch(tmp_path, frozenset({os.getuid()}))
+    watch = LogWatch(tmp_path, owners_of(None))
     told = [event.kind for _, event in watch.history()]
     assert told == ["daemon_started", "limit_set", "session_closed"]
     watch.close()
@@ -238,7 +239,7 @@ def test_a_fault_whose_lines_are_read_in_two_looks_is_one(tmp_path):
     now = [100.0]
     for kind in ("control", "server"):
         (tmp_path / f"{kind}.log").touch()
-    watch = LogWatch(tmp_path, frozenset({os.getuid()}))
+    watch = LogWatch(tmp_path, owners_of(None))
     watch.history()
     watch.live(lambda: now[0])
     stamp = b"[2022-04-28 15:56:08.906 Other 11570] Volta MPS: "
@@ -279,7 +280,7 @@ def test_several_servers_of_one_daemon_have_logs_of_their_own(tmp_path):
         (tmp_path / "strangers").mkdir()
         (tmp_path / "strangers" / "server.log").write_bytes(connected % (74, 97))
         os.chown(tmp_path / "strangers", 4321, 4321)
-    watch = LogWatch(tmp_path, frozenset({os.getuid()}), protocol_of("v3", None))
+    watch = LogWatch(tmp_path, owners_of(None), protocol_of("v3", None))
     told = [(event.kind, event.server_pid, event.pid) for _, event in watch.history()]
     assert ("client_connected", 70, 7) in told
     assert ("terminate_succeeded", 70, 7) in told
@@ -302,7 +303,7 @@ def test_servers_that_are_gone_crowd_out_none_that_runs(tmp_path):
     for name in ("training", "comes"):
         (tmp_path / name).mkdir()
     (tmp_path / "training" / "server.log").touch()
-    found = [log.parent.name for log in server_logs(tmp_path, frozenset({os.getuid()}))]
+    found = [log.parent.name for log in server_logs(tmp_path, owners_of(None))]
     assert {"training", "comes", "gone79"} <= set(found)
     assert "gone0" not in found
     assert len(found) == 64

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -55,8 +56,9 @@ CLIENTS = (
 
 
 def small(*clients, **changes) -> Snapshot:
-    """Alice with two clients and Bob with one, on GPU 0."""
-    one = daemon(servers=(server(clients=clients or CLIENTS, pinned_mem_limits={}),), **changes)
+    """Alice with two clients and Bob with one, on GPU 0; the daemon is of whoever runs the tests."""
+    own = {"uid": os.geteuid(), **changes}
+    one = daemon(servers=(server(clients=clients or CLIENTS, pinned_mem_limits={}),), **own)
     return rich(daemons=(one,), devices=(rich().devices[0], rich().devices[1]))
 
 
