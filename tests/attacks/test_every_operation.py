@@ -161,6 +161,7 @@ CARDS: dict[Cause, Condition] = {
     "silent": condition.silent("", (VICTIM.pid,), False, Moment()),
     "gone": condition.gone("", "start one"),
     "absent": condition.absent("", "start one"),
+    "closed": condition.closed("why", "run mpstui as root"),
 }
 
 
