@@ -332,16 +332,22 @@ async def test_a_client_of_a_load_comes_to_the_socket_that_was_looked_at(
     await supervisor.wait_settled([1])
     await supervisor.stop()
     assert exchange.done
-    there, elsewhere = ((each / "heard").exists() for each in (pipe_dir, other))
-    assert not elsewhere
+    there, elsewhere = (_clients_of(each) for each in (pipe_dir, other))
+    assert elsewhere == 0
     if when == "before it is held":
         error = supervisor.report(1).error
         assert error is not None
         assert "were exchanged just now" in error.text
-        assert not there
+        assert there == 0
     else:
-        assert (pipe_dir / "heard").read_text() == "new client\n"
+        assert there == 1
     assert os.listdir(tmp_path) == [], "nothing is left of it"
+
+
+def _clients_of(pipe_dir: Path) -> int:
+    """How many have come to that daemon; whoever looks at all daemons of the machine asks it, too."""
+    heard = pipe_dir / "heard"
+    return heard.read_text().splitlines().count("new client") if heard.exists() else 0
 
 
 @pytest.mark.parametrize(("mode", "answer"), [(0o777, 6), (0o1777, 0), (0o755, 0)])

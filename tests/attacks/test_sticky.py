@@ -78,7 +78,7 @@ async def test_no_command_is_for_who_takes_the_place_of_a_daemon_that_has_ended(
     control = MpsControl(ControlChannel(succession.pipe_dir, (str(BINARY),), speaker=looked_at))
     answer = await control.start_server(0)
     assert (succession.done, answer.ok, answer.outcome is Outcome.UNREADABLE) == (True, False, False), answer
-    assert succession.heard() == []
+    assert not [line for line in succession.heard() if line.startswith("start_server")]  # others may look at him, too
 
 
 @pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
