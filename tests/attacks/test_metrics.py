@@ -15,7 +15,7 @@ from mpstui.core.model import Client, Context, ProcessKey, Server, Snapshot, Sta
 from mpstui.core.trust import ANYBODY, Speaker
 from mpstui.export.metrics import Metrics
 from mpstui.fleet import Prometheus, from_status
-from tests.operations.fakes import GPU, client, node
+from tests.operations.fakes import GPU, as_root, client, node
 
 MALLORY = Speaker(64101, "a daemon of mallory")
 RULES = Path(__file__).parents[2] / "deploy" / "prometheus" / "mpstui.rules.yml"
@@ -34,6 +34,7 @@ def mallorys(*clients: Client, **changes: Any) -> Snapshot:
     return replace(shown, daemons=(replace(daemon, servers=(own,), **changes),))
 
 
+@as_root
 @pytest.mark.parametrize("per_process", [False, True])
 def test_nobody_else_is_told_to_be_a_client_of_a_users_daemon(per_process: bool) -> None:
     """Root's processes, and anybody's, were clients of MPS by the word of whoever ran a daemon."""

@@ -122,4 +122,4 @@ def test_a_size_of_the_terminal_that_is_none_is_not_taken(variable: str, word: s
 
 def _without_others(said: str) -> str:
     """Which daemons run elsewhere on the machine changes meanwhile."""
-    return re.sub(r" \(one runs in [^)]*\)", "", said)
+    return re.sub(r" \(one runs [^)]*\)", "", said)
