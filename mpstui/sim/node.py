@@ -151,12 +151,13 @@ class SimNode:
             "CUDA_MPS_LOG_DIRECTORY": os.fspath(self.log_dir),
             "MPSTUI_SIM_LIFELINE": "1",
         }
-        log_file = self.log_dir / "simulator.log"
         receiver, report = os.pipe()
         environment["MPSTUI_SIM_REPORT"] = str(report)
-        try:
-            # What it may print must not get onto somebody's screen; its own session keeps the terminal's signals away.
-            with open(log_file, "ab") as log:
+        with contextlib.ExitStack() as held:
+            try:
+                # What it may print must not get onto somebody's screen; its own session keeps the terminal's signals
+                # away. It is held: a demo's directory, and the log in it, goes with the process that says there why.
+                log = held.enter_context(open(self.log_dir / "simulator.log", "a+b"))
                 before = log.tell()
                 process = subprocess.Popen(
                     command,
@@ -167,24 +168,24 @@ class SimNode:
                     pass_fds=(report,),
                     start_new_session=True,
                 )
-        except OSError as error:
-            os.close(receiver)
-            raise SimError(f"{path_text(self.log_dir)}: {error.strerror}") from error
-        finally:
-            os.close(report)
-        try:
-            with open(receiver, "rb") as reader:
-                if launched is not None:
-                    launched()
-                message = _read_line(receiver, reader, timeout)
-        except BaseException:
-            _end(process)
-            raise
-        if message != "ready":
-            _end(process)
-            late = f" within {timeout:g} s" if message is None else f": {_how_it_ended(process.returncode)}"
-            what = f"the simulated node in {path_text(self.pipe_dir)} did not become ready"
-            raise SimError(message or f"{what}{late}; {_last_line(log_file, before)}")
+            except OSError as error:
+                os.close(receiver)
+                raise SimError(f"{path_text(self.log_dir)}: {error.strerror}") from error
+            finally:
+                os.close(report)
+            try:
+                with open(receiver, "rb") as reader:
+                    if launched is not None:
+                        launched()
+                    message = _read_line(receiver, reader, timeout)
+            except BaseException:
+                _end(process)
+                raise
+            if message != "ready":
+                _end(process)
+                late = f" within {timeout:g} s" if message is None else f": {_how_it_ended(process.returncode)}"
+                what = f"the simulated node in {path_text(self.pipe_dir)} did not become ready"
+                raise SimError(message or f"{what}{late}; {_last_line(log, before)}")
         self._processes.append(process)
 
     @property
@@ -303,13 +304,11 @@ def _how_it_ended(status: int) -> str:
     return f"it ended by signal {-status}" if status < 0 else f"it ended with exit status {status}"
 
 
-def _last_line(log_file: Path, before: int) -> str:
+def _last_line(log: BinaryIO, before: int) -> str:
     """Of what was written into a log since it had so many bytes."""
-    with open(log_file, "rb") as log:
-        log.seek(before)
-        lines = log.read().split(b"\n")
-    last = next((line for line in reversed(lines) if line.strip()), None)
-    where = path_text(log_file)
+    log.seek(before)
+    last = next((line for line in reversed(log.read().split(b"\n")) if line.strip()), None)
+    where = path_text(log.name)
     return f"{where} says nothing" if last is None else f"{where} ends with “{printable(last, 200)}”"
 
 

@@ -16,7 +16,7 @@ from terminal import DEADLINE, until
 from warm import Popen
 
 from mpstui.sim.demo import demo_directory, remove_left
-from mpstui.sim.node import SimNode
+from mpstui.sim.node import SimError, SimNode
 from mpstui.sim.simd.config import MARKER, STATE, default_gpus, write_marker
 
 OWNER = """
@@ -237,3 +237,14 @@ def test_a_demo_that_is_interrupted_while_it_starts_leaves_nothing(
         owner.wait(DEADLINE)
     until(lambda: not processes_of(place), DEADLINE, "no process is left")
     until(lambda: not list(place.iterdir()), DEADLINE, "no directory is left")
+
+
+def test_what_a_demo_s_node_said_at_its_end_is_told_though_its_directory_has_gone_with_it(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log that has it is in that directory."""
+    fails = "import shutil, sys; print('no room for it', file=sys.stderr); shutil.rmtree(sys.argv[2]); sys.exit(7)"
+    monkeypatch.setattr("mpstui.sim.node._SERVE", fails)
+    told = "did not become ready: it ended with exit status 7; .* ends with “no room for it”"
+    with pytest.raises(SimError, match=told):
+        SimNode.start(place / "node", scenario="demo", launched=lambda: None)
