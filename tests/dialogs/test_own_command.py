@@ -80,6 +80,30 @@ async def test_it_is_stopped_and_repeated_by_buttons_of_their_own(monkeypatch: p
         await until(pilot, lambda: len(begun) == 2)
 
 
+async def test_it_is_stopped_in_a_terminal_that_is_too_small_for_a_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stop is no yes to what is asked: it was refused there as one, and the command ran on."""
+    begun: list[str] = []
+
+    async def run(*_arguments: object) -> Ended:
+        begun.append("run")
+        await asyncio.get_running_loop().create_future()
+        raise AssertionError
+
+    monkeypatch.setattr(user_command, "run", run)
+    monkeypatch.setattr(user_command, "stopped_by", lambda _filled: None)
+    target = CommandTarget(PIPE, client=client(4011).key)
+    host = Host(OwnCommandDialog(SPEC, node(), target, read_only=False, in_terminal=lambda *_: None))
+    async with host.run_test(size=(80, 24)) as pilot:
+        dialog = host.screen
+        assert isinstance(dialog, OwnCommandDialog)
+        await pilot.press("tab", "enter")
+        await until(pilot, lambda: begun)
+        await pilot.resize_terminal(20, 5)
+        dialog.query_one("#stop", Push).focus()
+        await pilot.press("enter")
+        await until(pilot, lambda: dialog.state == "ended")
+
+
 async def test_what_has_no_room_is_scrolled_by_keys_that_are_told() -> None:
     """Of a long command the end was reached by ↓, and no line said so."""
     spec = CommandSpec("look", "f9", ("/bin/echo", *(f"word-{n}" for n in range(40))))

@@ -112,6 +112,13 @@ class OwnCommandDialog(ProgressDialog):
         stop.display = self.state != "asking"
         stop.disabled = self.state != "running"
 
+    def answer(self, button: str) -> None:
+        """Stop is no yes to what is asked, and counts in whatever terminal."""
+        if button == "stop":
+            self.pressed(button)
+        else:
+            super().answer(button)
+
     def pressed(self, button: str) -> None:
         if button == "stop":
             self.give_up()
