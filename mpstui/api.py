@@ -336,9 +336,8 @@ def open(
     simulated node that is started for this and ended with it, ``True`` or the name of one on which something is wrong.
     ``log_dirs``: where the daemons' logs are; without ``pipe_dirs`` and ``demo``, ``events`` and ``past`` read these
     alone. ``refresh``: seconds between two readings of NVML and /proc while it is watched; None: one for each 256
-    processes, five at most. ``read_only``: nothing is
-    changed; None: as the configuration says. ``recording``: a file of ``mpstui record`` in the place of a node, for a
-    screen; ``speed`` is how fast it plays, 0 not at all.
+    processes, five at most. ``read_only``: nothing is changed; None: as the configuration says. ``recording``: a file
+    of ``mpstui record`` in the place of a node, for a screen; ``speed`` is how fast it plays, 0 not at all.
 
     Entering it raises UnusableNode where that cannot be.
     """

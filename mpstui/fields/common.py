@@ -54,10 +54,14 @@ def user_cell(thing: Any, view: View, cells: int) -> Line:
     return ((user_text(thing), "user"),)
 
 
+def at_least(count: int, known: bool) -> str:
+    """How many there are; ``≥ 3`` where there may be more than are ``known``, and ``—`` where none of them is."""
+    return str(count) if known else f"≥ {count}" if count else UNKNOWN
+
+
 def clients_text(server: Server) -> str:
-    """How many clients it has; ``≥ 3`` where there may be more, and ``—`` where none of them is known."""
-    count = len(server.clients)
-    return str(count) if server.clients_known else f"≥ {count}" if count else UNKNOWN
+    """How many clients it has."""
+    return at_least(len(server.clients), server.clients_known)
 
 
 def age_cell(thing: Any, view: View, cells: int) -> Line:

@@ -53,6 +53,7 @@ from mpstui.fields.common import (
     MEMORY_LIMIT,
     NO_EFFECT,
     age_cell,
+    at_least,
     clients_text,
     default_facts,
     gpu_name,
@@ -134,7 +135,7 @@ def _clients_facts(server: Server, view: View) -> Iterable[Fact]:
     outdated = sum(client.outdated_limits for client in server.clients)
     kept = f"  {outdated_text(outdated)}" if outdated else ""
     yield Fact("clients", f"{clients_text(server)}{kept}")
-    yield Fact("contexts", str(sum(len(client.contexts) for client in server.clients)))
+    yield Fact("contexts", at_least(sum(len(client.contexts) for client in server.clients), server.clients_known))
     if view.daemon is not None:
         yield Fact("daemon", path_text(view.daemon.pipe_dir))
 
@@ -441,8 +442,7 @@ def _client_count(daemon: Daemon) -> str:
     """``—`` where no daemon runs too: none was asked, and who computes there is not known."""
     if not daemon.runs or not daemon.servers_known:
         return UNKNOWN
-    count = sum(1 for _ in daemon.clients())
-    return str(count) if daemon.clients_known else f"≥ {count}" if count else UNKNOWN
+    return at_least(sum(1 for _ in daemon.clients()), daemon.clients_known)
 
 
 def _servers_facts(daemon: Daemon, view: View) -> Iterable[Fact]:

@@ -340,7 +340,8 @@ EVENT: Final[Thing[Event]] = Thing(
         ),
         Field(
             "source", "source", enum(Source), lambda e, v: "simulated" if "simulated" in e.values else "real",
-            about="Whether a simulated node wrote the logs: it leaves a file mpstui-simulated beside them.",
+            about="simulated: a simulated node wrote the logs, whose mark, a file mpstui-simulated, is beside them. "
+            "real: there is no such mark, nor can there be one of what is read from standard input or the journal.",
         ),
         Field(
             "named", "named", INTEGERS, lambda e, v: e.named, only=_is_fault,

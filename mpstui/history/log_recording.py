@@ -56,8 +56,8 @@ class LogTape(MemoryTape):
     def _read(self, histories: Sequence[LogHistory]) -> bool:
         """Answers whether something older was left out."""
         now = 0.0
-        # Where one of them is simulated, none of it is shown as real.
-        node = NodeState(source=max((history.source for history in histories), default="real"))
+        made_up = any(history.source == "simulated" for history in histories)  # of none of it is said that it is real
+        node = NodeState(source="simulated" if made_up else "real")
         node.listener = recorder = Recorder(self, lambda: now, span=math.inf, many=_MANY, flush=math.inf)
         places = {
             history: Place(history.log_dir, "absent", history.log_dir, speaker=history.speaker) for history in histories

@@ -22,6 +22,7 @@ from mpstui.control.grammar import ControlLines, LogParser, ServerLines
 from mpstui.core.cells import health_word
 from mpstui.core.model import Event
 from mpstui.core.xid import Xid
+from mpstui.fields import SERVER, View
 from mpstui.fields.common import clients_text
 from mpstui.history import files, reader
 from mpstui.history.files import BLOCK, LogFile
@@ -415,6 +416,12 @@ def test_clients_whom_no_line_names_are_not_none(tmp_path, name, upto, count):
     (tmp_path / "server.log").write_bytes(b"\n".join([*raw[:end], b""]))
     (daemon,) = state_at(tmp_path, None).daemons
     assert [str(clients_text(server)) for server in daemon.servers] == [count] * len(daemon.servers)
+    view = View(daemon=daemon)
+    facts = [
+        {fact.label: fact.text for *_, told in SERVER.details(server, view) for fact in told}
+        for server in daemon.servers
+    ]
+    assert [each["contexts"] for each in facts] == [count] * len(daemon.servers)
 
 
 def test_of_a_log_that_was_cut_off_the_clients_are_those_that_it_names_at_least(tmp_path, capsys):
