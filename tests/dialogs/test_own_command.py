@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import pytest
 from dialog_host import PIPE, Host, client, node
@@ -17,6 +18,26 @@ from mpstui.ui.dialogs.widgets import Push
 SPEC = CommandSpec("look", "f9", ("/bin/echo", "{client.pid}"))
 
 
+def asking(run: Callable[..., Awaitable[Ended]], monkeypatch: pytest.MonkeyPatch) -> Host:
+    """The dialog of a command that is carried out by ``run``."""
+    monkeypatch.setattr(user_command, "run", run)
+    monkeypatch.setattr(user_command, "stopped_by", lambda _filled: None)
+    target = CommandTarget(PIPE, client=client(4011).key)
+    return Host(OwnCommandDialog(SPEC, node(), target, read_only=False, in_terminal=lambda *_: None))
+
+
+def endless(monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], Host]:
+    """One that does not end by itself; how often it has been begun is in the list."""
+    begun: list[str] = []
+
+    async def run(*_arguments: object) -> Ended:
+        begun.append("run")
+        await asyncio.get_running_loop().create_future()
+        raise AssertionError
+
+    return begun, asking(run, monkeypatch)
+
+
 @pytest.mark.parametrize("way", ["key", "click"])
 async def test_a_press_that_was_meant_for_stop_starts_nothing(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The command ended under the finger, and Stop was Repeat."""
@@ -26,10 +47,7 @@ async def test_a_press_that_was_meant_for_stop_starts_nothing(way: str, monkeypa
         ends.append(asyncio.get_running_loop().create_future())
         return await ends[-1]
 
-    monkeypatch.setattr(user_command, "run", run)
-    monkeypatch.setattr(user_command, "stopped_by", lambda _filled: None)
-    target = CommandTarget(PIPE, client=client(4011).key)
-    host = Host(OwnCommandDialog(SPEC, node(), target, read_only=False, in_terminal=lambda *_: None))
+    host = asking(run, monkeypatch)
     async with host.run_test(size=(80, 24)) as pilot:
         dialog = host.screen
         assert isinstance(dialog, OwnCommandDialog)
@@ -51,17 +69,7 @@ async def test_a_press_that_was_meant_for_stop_starts_nothing(way: str, monkeypa
 
 
 async def test_it_is_stopped_and_repeated_by_buttons_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    begun: list[str] = []
-
-    async def run(*_arguments: object) -> Ended:
-        begun.append("run")
-        await asyncio.get_running_loop().create_future()
-        raise AssertionError
-
-    monkeypatch.setattr(user_command, "run", run)
-    monkeypatch.setattr(user_command, "stopped_by", lambda _filled: None)
-    target = CommandTarget(PIPE, client=client(4011).key)
-    host = Host(OwnCommandDialog(SPEC, node(), target, read_only=False, in_terminal=lambda *_: None))
+    begun, host = endless(monkeypatch)
     async with host.run_test(size=(80, 24)) as pilot:
         dialog = host.screen
         assert isinstance(dialog, OwnCommandDialog)
@@ -82,17 +90,7 @@ async def test_it_is_stopped_and_repeated_by_buttons_of_their_own(monkeypatch: p
 
 async def test_it_is_stopped_in_a_terminal_that_is_too_small_for_a_question(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stop is no yes to what is asked: it was refused there as one, and the command ran on."""
-    begun: list[str] = []
-
-    async def run(*_arguments: object) -> Ended:
-        begun.append("run")
-        await asyncio.get_running_loop().create_future()
-        raise AssertionError
-
-    monkeypatch.setattr(user_command, "run", run)
-    monkeypatch.setattr(user_command, "stopped_by", lambda _filled: None)
-    target = CommandTarget(PIPE, client=client(4011).key)
-    host = Host(OwnCommandDialog(SPEC, node(), target, read_only=False, in_terminal=lambda *_: None))
+    begun, host = endless(monkeypatch)
     async with host.run_test(size=(80, 24)) as pilot:
         dialog = host.screen
         assert isinstance(dialog, OwnCommandDialog)
