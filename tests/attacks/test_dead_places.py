@@ -4,6 +4,8 @@ answer. Nobody waits for it."""
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -168,3 +170,23 @@ def test_a_place_for_temporary_files_that_does_not_answer_is_none(
     monkeypatch.setattr(own, "_why_not_temporary", lambda place: "full" if place in usual else real(place))
     with pytest.raises(FileNotFoundError, match=f"{mount.place} does not answer; .*set TMPDIR"):
         temporary_place()
+
+
+FORKED = """
+import os, sys, threading
+from mpstui.system import own
+own._ANSWERS = 0.01
+place = "/somewhere"
+assert own._ask({(place, "first"): lambda: str(threading.Event().wait())})[place, "first"] == own._SILENT
+assert own._ask({(place, "second"): lambda: "told"})[place, "second"] == own._SILENT, "it is not asked anything more"
+own._ANSWERS = 120.0
+if (child := os.fork()) == 0:
+    os._exit(own._ask({(place, "second"): lambda: "told"})[place, "second"] != "told")
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_process_that_is_forked_off_looks_itself() -> None:
+    """The thread that waits for a place is not in it: what it waits for would be waited for in vain, for good."""
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", FORKED], capture_output=True, check=False, timeout=240)
+    assert done.returncode == 0, done.stderr.decode()
