@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Coroutine, Iterator
+from contextlib import suppress
 from typing import Any
 
 import psutil
@@ -95,3 +101,47 @@ def test_a_watcher_that_is_not_waited_for_leaves_nothing_half_started(
 
     asyncio.run(leave())
     assert not half_started.cancelled
+
+
+_STARTING_OTHERS = """
+import contextlib, os, signal, subprocess, sys, threading
+import mpstui.cli
+
+with contextlib.suppress(SystemExit):
+    mpstui.cli.main(["--version"])
+
+def start_others():
+    while True:
+        subprocess.run(["true"], check=True)
+
+for _ in range(4):
+    threading.Thread(target=start_others, daemon=True).start()
+for _ in sys.stdin:
+    os.killpg(0, signal.SIGSTOP)
+os._exit(0)
+"""
+
+
+def test_a_stop_while_others_are_started_is_told_to_the_shell() -> None:
+    """A child of vfork that is stopped before it has become its program holds the thread that waits for it, and with
+    it the whole stop: of 30 stops every second one came to nobody's ears, and no ``fg`` brought the program back."""
+    with subprocess.Popen(
+        [sys.executable, "-c", _STARTING_OTHERS],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+        bufsize=1,
+        start_new_session=True,
+    ) as program:
+        try:
+            for number in range(30):
+                print(file=program.stdin)
+                until = time.monotonic() + 60
+                while not (told := os.waitid(os.P_PID, program.pid, os.WSTOPPED | os.WEXITED | os.WNOHANG)):
+                    assert time.monotonic() < until, f"stop {number} is told to nobody"
+                    time.sleep(0.002)
+                assert told.si_code == os.CLD_STOPPED
+                os.killpg(program.pid, signal.SIGCONT)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(program.pid, signal.SIGKILL)

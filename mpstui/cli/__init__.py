@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 from mpstui.cli.dispatch import carry_out
 from mpstui.cli.output import complain, complaints
@@ -30,6 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run mpstui; returns the exit status. No traceback reaches the user for anything that can be foreseen."""
     _open_closed_streams()
     _leave_out_sizes()
+    _start_by_fork()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal or a pipe that knows ASCII only gets the rest as escapes
             stream.reconfigure(errors="backslashreplace")
@@ -53,6 +54,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         remedy = "Free some space, then ask again. Exit status 1 says only that; what was changed is in the audit log."
         print(f"  → {remedy}", file=sys.stderr)
         return 1
+
+
+def _start_by_fork() -> None:
+    """Have other programs started by fork, not vfork, so that Ctrl-Z never hangs the terminal: a child of vfork that is
+    stopped with its job before it has become its program holds the thread that waits for it, and the kernel tells the
+    shell of a stop only when all threads have stopped. Python's documentation names the two switches."""
+    import subprocess
+
+    switches: Any = subprocess
+    switches._USE_VFORK = switches._USE_POSIX_SPAWN = False
 
 
 class _Diagnostics(io.TextIOWrapper):
