@@ -384,7 +384,7 @@ class RowsScreen(BarScreen):
         """Through the rows that the filter leaves, and round the end."""
         if not self.filter.value:
             self.say(f"no text to look for: {self.k('filter', '/')} filters")
-        elif self._none_passes:
+        elif not self.panel.rows:
             self.say(NOT_FOUND)
         else:
             self.panel.move_to((self.panel.cursor_index + step) % len(self.panel.rows))

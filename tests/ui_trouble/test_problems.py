@@ -9,6 +9,7 @@ import pytest
 
 from mpstui.core.model import Past, Problem
 from mpstui.doctor.sharing import from_status
+from mpstui.ui.panel import NOT_FOUND
 from mpstui.ui.screens import ListScreen
 from mpstui.ui.trouble.problems import ProblemsScreen, items_of
 from tests.ui.screen import text_of, until
@@ -161,6 +162,19 @@ async def test_the_line_of_the_worst_problem_opens_the_list_by_mouse() -> None:
         await pilot.click("#problems", offset=(10, 0))
         await pilot.pause()
         assert isinstance(app.screen, ProblemsScreen)
+
+
+@pytest.mark.parametrize("key", ["D", "b", "W", "B"])
+async def test_the_next_row_that_has_it_is_none_where_a_list_is_empty(key: str) -> None:
+    """It ended the program, with a traceback."""
+    app = trouble_app(node())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press(key)
+        await until(pilot, lambda: isinstance(app.screen, ListScreen))
+        await pilot.press("slash", "z", "enter")
+        app.screen.panel.set_rows([])
+        await pilot.press("n", "N")
+        assert [n.message for n in app._notifications][-1] == NOT_FOUND
 
 
 @pytest.mark.slow
