@@ -201,6 +201,17 @@ def make_folder(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
 
 
+def keep(name: str, text: str) -> Path:
+    """Write a file of that name in the user's state folder, for this user alone; answers its path. Raises OSError."""
+    file = state_folder() / name
+    try:
+        make_folder(file.parent)
+    except NotTrustedError as error:
+        raise PermissionError(errno.EPERM, str(error), path_text(file.parent)) from None
+    put_file(file, text)
+    return file
+
+
 def _owner(path: str) -> int | None:
     try:
         return os.stat(path).st_uid

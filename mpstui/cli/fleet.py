@@ -92,7 +92,7 @@ def fleet(options: argparse.Namespace) -> int:
         follow = None if prometheus else _follow(options, every)
         opened = partial(opening, options.open)
         app = FleetApp(look, every, opened, history, options.filter, follow, themes, theme, settled(config)[0])
-        return app.run() or ExitStatus.DONE
+        return app.finish() or ExitStatus.DONE
     found = asyncio.run(look(lambda node: None))
     from mpstui.ui.fleet_filter import NodeFilter
 

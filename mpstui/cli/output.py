@@ -121,3 +121,28 @@ def complain(text: str, status: int, remedy: str = "") -> int:
     if remedy:
         print(f"  → {printable(remedy, 2000)}", file=sys.stderr)
     return status
+
+
+def mistake(error: Exception) -> int:
+    """How the program ends by a mistake of its own: in two lines, with the traceback in the user's state folder."""
+    if isinstance(error, ModuleNotFoundError):
+        return complain(f"{error}: the installation is not whole", ExitStatus.MISTAKE, "Install mpstui again.")
+    from traceback import extract_tb, format_exception
+
+    *_, place = extract_tb(error.__traceback__)
+    where = f"{'/'.join(Path(place.filename).parts[-2:])}, line {place.lineno}"
+    return complain(
+        f"a mistake of mpstui's own: {type(error).__name__}: {error_text(error)} ({where})",
+        ExitStatus.MISTAKE,
+        f"If something was to be changed, look whether it is. {_kept(''.join(format_exception(error)))}",
+    )
+
+
+def _kept(traceback: str) -> str:
+    """Where it is to be found, for a report; what it says of the node is for this user alone."""
+    from mpstui.config import keep
+
+    try:
+        return f"Please report it; the Traceback is in {path_text(keep('mistake.txt', traceback))}."
+    except OSError as error:
+        return f"Please report it; the Traceback could not be kept: {error_text(error)}."

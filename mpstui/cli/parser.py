@@ -29,7 +29,8 @@ from mpstui.core.text import printable, typed_count, unprintable
 
 _EPILOG = """\
 exit status: 0 done · 1 the daemon refused, or the value read back is not the one set · 2 usage · 3 no daemon there ·
-4 the daemon does not answer · 5 not permitted · 6 refused by a safety rule
+4 the daemon does not answer · 5 not permitted · 6 refused by a safety rule ·
+70 a mistake of mpstui's own
 """
 
 

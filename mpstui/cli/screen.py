@@ -140,7 +140,7 @@ def run_screen(options: argparse.Namespace, pipe_dirs: tuple[Path, ...], tour: T
         app.commands = commands
         if collector.live is not None:
             collector.live.catch_up()
-        return app.run(mouse=app.mouse) or 0
+        return app.finish(mouse=app.mouse) or 0
 
 
 def settled(config: Config) -> tuple[dict[str, str], list[CommandSpec], list[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from enum import IntEnum
 from pathlib import Path
@@ -35,6 +36,8 @@ class ExitStatus(IntEnum):
     """Held, blocked or kept busy; or it cannot be asked, for want of a control binary that answers as one."""
     NOT_PERMITTED = 5
     REFUSED_BY_SAFETY_RULE = 6
+    MISTAKE = os.EX_SOFTWARE
+    """Of mpstui's own: what was to be done may have been done."""
 
 
 class Unable(Exception):

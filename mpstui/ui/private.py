@@ -261,6 +261,8 @@ class WritingApp(App[R]):
 
     lines_taken: int = 0
     """Lines at the foot of each screen that are not the screen's."""
+    mistake: Exception | None = None
+    """What a mistake of the program's own has ended it with."""
 
     def _register(self, parent: Any, *widgets: Any, **options: Any) -> Any:
         """Every screen comes this way before it is laid out for the first time, the first one and Textual's own too; so
@@ -281,8 +283,20 @@ class WritingApp(App[R]):
 
     def _handle_exception(self, error: Exception) -> None:
         """What is looked for in vain on the way out has been taken down before, or was never put up."""
-        if not (leaving(self) and isinstance(error, QueryError | NoScreen | ScreenError)):
-            super()._handle_exception(error)
+        if leaving(self) and isinstance(error, QueryError | NoScreen | ScreenError):
+            return
+        super()._handle_exception(error)
+        if _has(self, "_exit_renderables"):
+            self.mistake = self.mistake or error
+            self._exit_renderables.clear()
+
+    def finish(self, **options: Any) -> R | None:
+        """Run it to its end. Raises what a mistake of the program's own has ended it with: whoever runs the program
+        says so, where Textual would write the traceback, with the values of all variables, to the terminal."""
+        answer = self.run(**options)
+        if self.mistake is not None:
+            raise self.mistake
+        return answer
 
     def written_instead(self, update: Update | None, screen: Screen[Any]) -> str | None:
         """The sequence to write for an update, empty where nothing is to be written; None for Textual's own.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,35 @@ def test_q_restores_the_terminal_and_leaves_no_process_whatever_is_typed_after_i
         assert "Traceback" not in terminal.text
         assert_restored(terminal)
         assert_nothing_left(terminal)
+
+
+BROKEN = """
+import sys
+from mpstui.__main__ import main
+from mpstui.ui.screens import ListScreen
+
+def broken(self, step):
+    secret = "the value of a variable"
+    raise ZeroDivisionError("integer modulo by zero")
+
+ListScreen.action_seek = broken
+sys.exit(main())
+"""
+
+
+def test_a_mistake_of_its_own_restores_the_terminal_and_is_said_in_words(tmp_path: Path) -> None:
+    state = {"XDG_STATE_HOME": str(tmp_path)}
+    with Terminal([sys.executable, "-c", BROKEN, "--demo"], environment=state) as terminal:
+        terminal.wait_for(WHOLE)
+        terminal.key("W", "n")
+        assert terminal.wait_exit() == os.EX_SOFTWARE
+        said = " ".join(terminal.text.split())
+        assert "mpstui: a mistake of mpstui's own: ZeroDivisionError: integer modulo by zero" in said
+        assert "the value of a variable" not in said
+        assert "in action_seek" not in said
+        assert_restored(terminal)
+        assert_nothing_left(terminal)
+    assert "ZeroDivisionError: integer modulo by zero" in (tmp_path / "mpstui" / "mistake.txt").read_text()
 
 
 @pytest.mark.slow

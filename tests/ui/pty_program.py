@@ -106,7 +106,7 @@ def main(mode: str, terminal: str = "") -> int:
             app.screen._update_timer._callback = lambda: forget(app.screen)
 
     app.collector.mark = mark
-    return app.run() or 0
+    return app.finish() or 0
 
 
 if __name__ == "__main__":
