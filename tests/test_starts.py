@@ -124,7 +124,7 @@ os._exit(0)
 
 def test_a_stop_while_others_are_started_is_told_to_the_shell() -> None:
     """A child of vfork that is stopped before it has become its program holds the thread that waits for it, and with
-    it the whole stop: of 30 stops every second one came to nobody's ears, and no ``fg`` brought the program back."""
+    it the whole stop: of 40 stops 11 came to nobody's ears, and no ``fg`` brought the program back."""
     with subprocess.Popen(
         [sys.executable, "-c", _STARTING_OTHERS],
         stdin=subprocess.PIPE,
