@@ -929,7 +929,9 @@ class Events(Iterator[Event]):
     def __init__(self, logs: NodeLogs, since: float | None, follow: bool) -> None:
         self._logs = logs
         self._all = since is None and not follow
-        self._told = self._read(time.time() if follow and since is None else since, follow)
+        since = time.time() if follow and since is None else since
+        self._simulated = logs.simulated(since)
+        self._told = self._read(since, follow)
         self._ahead: Iterator[Event] = iter(())
 
     @property
@@ -944,13 +946,18 @@ class Events(Iterator[Event]):
 
     @property
     def simulated(self) -> tuple[Path, ...]:
-        """The log directories of those that a simulated node has written."""
-        return self._logs.simulated
+        """The log directories of those that a simulated node has written, or a part of them."""
+        return tuple(each.log_dir for each in self._simulated)
+
+    @property
+    def simulated_parts(self) -> tuple[str, ...]:
+        """The same in words, each with when it has."""
+        return tuple(each.text for each in self._simulated)
 
     @property
     def all_simulated(self) -> bool:
         """Whether a simulated node has written all of them."""
-        return self._logs.all_simulated
+        return all(each.whole for each in self._simulated) and len(self._simulated) == len(self._logs)
 
     def told(self) -> Iterator[tuple[Sequence[Event], Path | None] | None]:
         """The events some at a time, each as its log tells it, with their daemon's pipe directory; and None whenever

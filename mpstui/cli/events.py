@@ -74,7 +74,7 @@ def _say_simulated(events: api.Events) -> None:
     if events.all_simulated:
         print(SIMULATED)
     elif events.simulated:
-        print(f"{SIMULATED}: what is from {listed(map(path_text, events.simulated))}")
+        print(f"{SIMULATED}: what is from {listed(events.simulated_parts)}")
 
 
 def _is_read() -> bool:

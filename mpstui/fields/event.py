@@ -340,7 +340,8 @@ EVENT: Final[Thing[Event]] = Thing(
         ),
         Field(
             "source", "source", enum(Source), lambda e, v: "simulated" if "simulated" in e.values else "real",
-            about="simulated: a simulated node wrote the logs, whose mark, a file mpstui-simulated, is beside them. "
+            about="simulated: a simulated node wrote that part of the logs, as the files mpstui-simulated and "
+            "mpstui-simulated.starts beside them tell: from its daemon's start on until another daemon starts. "
             "real: there is no such mark, nor can there be one of what is read from standard input or the journal.",
         ),
         Field(

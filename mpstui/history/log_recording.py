@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from heapq import merge
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -56,17 +57,20 @@ class LogTape(MemoryTape):
     def _read(self, histories: Sequence[LogHistory]) -> bool:
         """Answers whether something older was left out."""
         now = 0.0
-        made_up = any(history.source == "simulated" for history in histories)  # of none of it is said that it is real
+        streams = [
+            ((time, number, kind, event) for time, kind, event in history.entries(READ))
+            for number, history in enumerate(histories)
+        ]
+        entries = merge(*streams, key=lambda entry: entry[0])
+        first = next(entries, None)
+        # A recording is of one node: where a part of it is simulated, of none of it is said that it is real.
+        made_up = any(history.origin.since(first[0] if first is not None else None) for history in histories)
         node = NodeState(source="simulated" if made_up else "real")
         node.listener = recorder = Recorder(self, lambda: now, span=math.inf, many=_MANY, flush=math.inf)
         places = {
             history: Place(history.log_dir, "absent", history.log_dir, speaker=history.speaker) for history in histories
         }
-        streams = [
-            ((time, number, kind, event) for time, kind, event in history.entries(READ))
-            for number, history in enumerate(histories)
-        ]
-        for time, number, kind, event in merge(*streams, key=lambda entry: entry[0]):
+        for time, number, kind, event in chain(() if first is None else (first,), entries):
             if time > now:
                 if now:
                     recorder(node, "snapshot", (now,))

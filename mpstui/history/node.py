@@ -16,8 +16,10 @@ from mpstui.core.limits import counted
 from mpstui.core.model import Event, Snapshot
 from mpstui.core.text import path_text
 from mpstui.history.attribution import KINDS, AuditTrail
+from mpstui.history.origin import ALWAYS, Span
 from mpstui.history.postmortem import state_at
 from mpstui.history.reader import LogHistory, People
+from mpstui.history.times import local_text
 from mpstui.observe.discovery import discover
 from mpstui.observe.sources import NodeSources, ProcessSource
 from mpstui.observe.state import by_uuid, with_xids
@@ -100,6 +102,33 @@ def _namespaces(processes: ProcessSource, daemons: Sequence[int]) -> frozenset[i
     return frozenset(pid for pid in daemons if mine is not None and pid in facts and facts[pid].pid_namespace == mine)
 
 
+class Simulated(NamedTuple):
+    """A log directory, and when a simulated node has written there."""
+
+    log_dir: Path
+    spans: tuple[Span, ...]
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing else has."""
+        return self.spans == (ALWAYS,)
+
+    @property
+    def text(self) -> str:
+        """For a person: the directory with the times, where it is a part."""
+        times = (
+            ""
+            if span == ALWAYS
+            else f" before {local_text(span[1])}"
+            if span[0] == ALWAYS[0]
+            else f" since {local_text(span[0])}"
+            if span[1] == ALWAYS[1]
+            else f" between {local_text(span[0])} and {local_text(span[1])}"
+            for span in self.spans
+        )
+        return f"{path_text(self.log_dir)}{','.join(times)}"
+
+
 class NodeLogs:
     """The logs of these places, opened; to be closed. Raises UnreadableNodeError where none can be read."""
 
@@ -112,7 +141,8 @@ class NodeLogs:
         errors: list[UnreadableLogError] = []
         for place in places:
             try:
-                self._histories.append(history := LogHistory(*place[:4]))
+                made_up = sources is not None and sources.simulated
+                self._histories.append(history := LogHistory(*place[:4], simulated=made_up))
                 if place.since is not None and place.ordinals:
                     self._given[history] = place.since, place.ordinals
             except UnreadableLogError as error:
@@ -130,15 +160,16 @@ class NodeLogs:
             if each.speaker.by is not None
         )
         """Of those that another user has written, whose word they are."""
-        self.simulated: tuple[Path, ...] = tuple(
-            each.log_dir
-            for each in self._histories
-            if each.source == "simulated" or (sources is not None and sources.simulated)
-        )
-        """Directories of those that a simulated node has written."""
-        self.all_simulated = len(self.simulated) == len(self._histories)
         self.left_out: tuple[str, ...] = tuple(text for each in self._histories for text in each.left_out)
         """What is missing where everything is asked for."""
+
+    def __len__(self) -> int:
+        return len(self._histories)
+
+    def simulated(self, since: float | None = None) -> list[Simulated]:
+        """What of them a simulated node has written from ``since`` on."""
+        found = (Simulated(each.log_dir, each.origin.since(since)) for each in self._histories)
+        return [each for each in found if each.spans]
 
     def close(self) -> None:
         """Gives the files back."""
@@ -174,6 +205,7 @@ class NodeLogs:
                     for event in tail:
                         if event is None:
                             break
+                        history.origin.follow(event)
                         yield [_completed(self._known(history, event), near, trail)], history.daemon
                 yield None
                 if driver is None:
@@ -188,7 +220,7 @@ class NodeLogs:
                 driver.close()
 
     def _batches(self, history: LogHistory, since: float | None) -> Iterator[Told]:
-        plain = history.speaker.by is None and history not in self._given and history.log_dir not in self.simulated
+        plain = history.speaker.by is None and history not in self._given and not history.origin.spans
         for events, daemon in history.batches(since):
             yield (events if plain else [self._known(history, event) for event in events]), daemon
 
@@ -199,7 +231,7 @@ class NodeLogs:
         if ordinals and (event.time or 0.0) >= since:
             event = by_uuid(event, ordinals)
         by = history.speaker.by
-        if history.log_dir in self.simulated:
+        if history.origin.source(event.time) == "simulated":
             event = as_simulated(event)
         return event if by is None else event._replace(values={**event.values, "claimed_by": str(by)})
 

@@ -36,12 +36,13 @@ def state_at(log_dir: Path, at: float | None = None, owners: Owners | None = Non
                 started = event.time
             if at is None and event.time is not None:
                 last = event.time
+        source = history.origin.source(last)
     finally:
         history.close()
     state = history.state
     standing, how = standing_of(history, state)
     detail = "; ".join([how, *history.trouble])
-    node = NodeState(source=history.source)
+    node = NodeState(source=source)
     watched = node.watch(state.pipe_dir)
     watched.state, watched.how, watched.past = state, Watching(version=history.version), True
     watched.place = Place(

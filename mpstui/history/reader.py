@@ -8,6 +8,7 @@ import os
 import time as system
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import chain, repeat
 from operator import itemgetter
 from pathlib import Path
@@ -15,15 +16,16 @@ from typing import Final
 
 from mpstui.control.grammar import LogKind, LogParser
 from mpstui.control.protocol import LEGACY
-from mpstui.core.model import Event, LogEvents, Source
+from mpstui.core.model import Event, LogEvents
 from mpstui.core.text import listed, path_text
 from mpstui.core.trust import NOBODY, written_by
 from mpstui.history.files import LogFile
+from mpstui.history.origin import Origin
 from mpstui.history.parser_process import parsed
-from mpstui.observe.logs import CONTROL_LOG, CONTROL_MARKER, SERVER_LOG, SIMULATED, LogTail, last_change, server_logs
+from mpstui.observe.logs import CONTROL_LOG, CONTROL_MARKER, SERVER_LOG, LogTail, last_change, server_logs
 from mpstui.observe.state import TWICE, DaemonState, EventLog, told_by
 from mpstui.system.procfs import ProcessFacts, user_name
-from mpstui.system.trusted import NotTrustedError, Owners, UnreadableLogError, open_trusted
+from mpstui.system.trusted import Owners, UnreadableLogError
 
 _LEAD: Final = 256 << 10
 """Bytes read before the time asked for: what is told of a client there explains what follows."""
@@ -45,15 +47,6 @@ Batch = tuple[Sequence[Event], Path]
 """Events, and the pipe directory of their daemon; the log directory where no log has told it yet."""
 _parser: Final = LEGACY.log_parser
 """Logs alone do not say what protocol their daemon speaks."""
-
-
-def _is_simulated(log_dir: Path) -> bool:
-    """Whether root's or this user's mark of a simulated node is beside the logs."""
-    try:
-        os.close(open_trusted((log_dir / SIMULATED).absolute(), os.O_RDONLY, {0, os.geteuid()}))
-    except (NotTrustedError, OSError, ValueError):
-        return False
-    return True
 
 
 def _kind(name: str) -> LogKind:
@@ -106,7 +99,8 @@ class LogHistory(Telling):
     read; to be closed.
 
     ``pipe_dir`` is what the events are given as their daemon's; without it, what control.log says. ``owners`` are those
-    whose logs are believed; None for a directory that somebody named to have it read.
+    whose logs are believed; None for a directory that somebody named to have it read. ``simulated``: they are a
+    simulated node's, unless it has written down which part is.
     """
 
     def __init__(
@@ -115,9 +109,11 @@ class LogHistory(Telling):
         pipe_dir: Path | None = None,
         owners: Owners | None = None,
         people: People | None = None,
+        simulated: bool = False,
     ) -> None:
         super().__init__(DaemonState(pipe_dir or log_dir), pipe_dir, people)
         self.log_dir = log_dir
+        self._simulated = simulated
         self._owners = owners
         self._files: dict[str, LogFile] = {}
         """By their names in the directory; with protocol 3 each server has one, in a directory of its own."""
@@ -146,8 +142,11 @@ class LogHistory(Telling):
         self._teller = min(others) if others and owners is not None else None
         self.speaker = written_by(min(others), user_name(min(others))) if others else NOBODY
         """Whose word all of it is, where another user has written it."""
-        self.source: Source = "simulated" if _is_simulated(log_dir) else "real"
-        """Whether a simulated node has written them."""
+
+    @cached_property
+    def origin(self) -> Origin:
+        """Which part of them a simulated node has written."""
+        return Origin(self.log_dir, tuple(self._files.values()), self._files.get(CONTROL_LOG), self._simulated)
 
     @property
     def of_daemon(self) -> bool:

@@ -292,6 +292,9 @@ CONTROL_LOG: Final = "control.log"
 SERVER_LOG: Final = "server.log"
 SIMULATED: Final = "mpstui-simulated"
 """What a simulated node leaves beside its logs, and in its pipe directory."""
+SIMULATED_STARTS: Final = "mpstui-simulated.starts"
+"""Beside the logs: how the line of control.log begins with which each simulated daemon has started. Other daemons may
+write to the same logs."""
 _SERVERS_LIMIT: Final = 64
 """Servers of one daemon of protocol 3 whose logs are read."""
 

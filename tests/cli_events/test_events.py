@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -20,8 +21,10 @@ from mpstui.cli.events import _json_lines as event_lines
 from mpstui.cli.events import to_json
 from mpstui.core.model import Event
 from mpstui.history.log_recording import LogTape
+from mpstui.history.node import NodeLogs, alone
 from mpstui.history.player import Player
 from mpstui.history.reader import LogHistory
+from mpstui.history.times import local_text
 from mpstui.sim.node import SimNode
 
 KEYS = [
@@ -120,6 +123,61 @@ def test_what_a_simulated_node_has_logged_says_so_wherever_it_is_read(capsys, tm
     assert Player(LogTape([copied, logs])).at(math.inf).snapshot.source == "simulated"
     (copied / "mpstui-simulated").unlink()
     assert "SIMULATED" not in run(capsys, "events", "--log-dir", copied)[1]
+
+
+def real_lines(moment: float, pid: int = 71) -> str:
+    """What a daemon has written from its start on, with a server's start."""
+    stamp = datetime.fromtimestamp(moment).strftime("%Y-%m-%d %H:%M:%S.000")
+    texts = ("Starting control daemon using socket /tmp/mps_r/control", "Starting new server 81 for user 0")
+    return "".join(f"[{stamp} Control {pid:5d}] {text}\n" for text in texts)
+
+
+def test_what_a_real_daemon_has_logged_where_a_simulated_one_did_is_real(capsys, tmp_path, logs):
+    """The mark of a simulated node beside the logs was believed for all that is in them, whoever wrote it, for ever."""
+    pipe, later = tmp_path / "node", math.floor(time.time() + 3600)
+    with SimNode.start(pipe, gpus=1, log_dir=logs):
+        pass
+    with (logs / "control.log").open("a") as control:
+        control.write(real_lines(later))
+
+    def sources(*options):
+        out = run(capsys, "events", "--json", "--all", "--log-dir", logs, *options)[1]
+        told = map(json.loads, out.splitlines())
+        return {(event["daemon"].removeprefix(str(tmp_path)), event["source"]) for event in told}
+
+    assert sources() == {("/tmp/mps_0", "real"), ("/node", "simulated"), ("/tmp/mps_r", "real")}
+    text = run(capsys, "events", "--log-dir", logs)[1].splitlines()[0]
+    assert text.startswith(f"SIMULATED — no GPU, no real daemon: what is from {logs} between ")
+    assert text.endswith(f" and {local_text(later)}")
+    since = ("--since", f"@{later}")
+    assert {source for _, source in sources(*since)} == {"real"}
+    assert "SIMULATED" not in run(capsys, "events", "--log-dir", logs, *since)[1]
+    assert json.loads(run(capsys, "suspects", "--json", "--log-dir", logs, *since)[1])["source"] == "real"
+    assert json.loads(run(capsys, "status", "--json", "--log-dir", logs)[1])["source"] == "real"
+    past = ("--at", f"@{later - 1800:.0f}")
+    assert json.loads(run(capsys, "status", "--json", "--log-dir", logs, *past)[1])["source"] == "simulated"
+    (logs / "mpstui-simulated.starts").unlink()
+    assert {source for _, source in sources()} == {"simulated"}, "which of it is a simulated node's is not known"
+
+
+def test_a_daemon_that_follows_is_told_as_what_it_is(tmp_path, logs):
+    """Who follows the logs reads on, whichever daemon goes on with them."""
+    with SimNode.start(tmp_path / "node", gpus=1, log_dir=logs):
+        pass
+    written = NodeLogs(alone([logs]))
+    told = written.told(follow=True)
+    try:
+        while next(told) is not None:
+            pass
+        with (logs / "control.log").open("a") as control:
+            control.write(real_lines(time.time() + 3600))
+        found = (event for batch in told for event in (batch[0] if batch else ()))
+        events = [next(found) for _ in range(2)]
+        assert [event.kind for event in events] == ["daemon_started", "server_starting"]
+        assert not any("simulated" in event.values for event in events)
+    finally:
+        told.close()
+        written.close()
 
 
 def test_since_kind_and_client(capsys, logs):

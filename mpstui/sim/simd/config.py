@@ -19,6 +19,8 @@ from mpstui.control.drivers import Driver, contexts_of, nearest
 Place = Union[str, "os.PathLike[str]"]
 MARKER: Final = "mpstui-simulated"
 """A file of this name makes a pipe directory that of a simulated node. It holds the devices as JSON."""
+STARTS: Final = "mpstui-simulated.starts"
+"""Beside logs: how the first line of each simulated daemon's begins. What other daemons write there is their own."""
 STATE: Final = "mpstui-simulated.json"
 """What NVML and /proc would tell of the node's processes; the daemon rewrites it when something changes."""
 SERVER_START: Final = "MPSTUI_SIM_SERVER_START"

@@ -49,14 +49,22 @@ class Logs:
         return self._named[name]
 
     def control(self, text: str | bytes, pid: int | None = None) -> None:
-        self._write(self._control, "Control", pid or os.getpid(), text)
+        self._write(self._control, head("Control", pid or os.getpid()), text)
+
+    def started(self, begin: bytes, text: str) -> None:
+        """The first line of a daemon, whose ``begin`` is known before it is written."""
+        self._write(self._control, begin, text)
 
     def server(self, pid: int, text: str | bytes, who: str = "Server") -> None:
-        self._write(self._server, who, pid, text)
+        self._write(self._server, head(who, pid), text)
 
     @staticmethod
-    def _write(descriptor: int, who: str, pid: int, text: str | bytes) -> None:
-        now = time.time()
-        stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now))
-        head = f"[{stamp}.{int(now % 1 * 1000):03d} {who} {pid:5d}] ".encode("ascii")
-        os.write(descriptor, head + (text.encode() if isinstance(text, str) else text) + b"\n")
+    def _write(descriptor: int, begin: bytes, text: str | bytes) -> None:
+        os.write(descriptor, begin + b" " + (text.encode() if isinstance(text, str) else text) + b"\n")
+
+
+def head(who: str, pid: int) -> bytes:
+    """How a line begins that is written now."""
+    now = time.time()
+    stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now))
+    return f"[{stamp}.{int(now % 1 * 1000):03d} {who} {pid:5d}]".encode("ascii")

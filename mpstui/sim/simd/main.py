@@ -9,9 +9,9 @@ import signal
 import socket
 import sys
 
-from .config import MARKER, default_gpus, driver_here, read_marker, visible_gpus, write_json, write_marker
+from .config import MARKER, STARTS, default_gpus, driver_here, read_marker, visible_gpus, write_json, write_marker
 from .daemon import SimDaemon
-from .logs import Logs
+from .logs import Logs, head
 from .partitions import StaticDaemon, is_static
 from .process import rename
 from .v3 import V3Daemon, is_v3
@@ -100,7 +100,8 @@ def _serve(pipe_dir: str, log_dir: str, report: int, args: list[str]) -> int:
         except OSError:
             logs.server(os.getpid(), "Using log directory: " + log_dir, "Other")
             return fail("An instance of this daemon is already running")
-        _mark(pipe_dir, None if to_stdout else log_dir)
+        begin = head("Control", os.getpid())
+        _mark(pipe_dir, None if to_stdout else log_dir, begin)
         driver = driver_here(pipe_dir)
         gpus = visible_gpus(read_marker(pipe_dir), os.environ.get("CUDA_VISIBLE_DEVICES"))
         listeners = _make_files(pipe_dir, driver.pid_file)
@@ -108,7 +109,7 @@ def _serve(pipe_dir: str, log_dir: str, report: int, args: list[str]) -> int:
         return fail(f"Cannot start the simulated daemon: {error.strerror if isinstance(error, OSError) else error}")
     wakeup = _wakeup()
     rename([b"nvidia-cuda-mps-control", *(arg.encode() for arg in args)])
-    logs.control("Starting control daemon using socket " + os.path.join(pipe_dir, "control"))
+    logs.started(begin, "Starting control daemon using socket " + os.path.join(pipe_dir, "control"))
     logs.control("To connect CUDA applications to this daemon, set env CUDA_MPS_PIPE_DIRECTORY=" + pipe_dir)
     if driver.binary_version is not None:
         logs.control(f"CUDA MPS Control binary version: {driver.binary_version}")
@@ -124,13 +125,23 @@ def _serve(pipe_dir: str, log_dir: str, report: int, args: list[str]) -> int:
     return 0
 
 
-def _mark(pipe_dir: str, log_dir: str | None) -> None:
-    """Says of a directory without a marker, and of the logs, that they are a simulated node's."""
+def _mark(pipe_dir: str, log_dir: str | None, begin: bytes) -> None:
+    """Says of a directory without a marker that it is a simulated node's, and of the logs from the line with this
+    ``begin`` on."""
     if not os.path.lexists(os.path.join(pipe_dir, MARKER)):
         write_marker(pipe_dir, default_gpus(_DEFAULT_GPUS))
-    if log_dir is not None and not os.path.lexists(os.path.join(log_dir, MARKER)):
-        with contextlib.suppress(OSError):
-            write_json(os.path.join(log_dir, MARKER), {})
+    if log_dir is None:
+        return
+    marker, starts = os.path.join(log_dir, MARKER), os.path.join(log_dir, STARTS)
+    new = not os.path.lexists(marker)
+    with contextlib.suppress(OSError):
+        if new or os.path.lexists(starts):  # else there are others already that it does not have
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            with open(os.open(starts, flags, 0o644), "wb") as file:
+                file.write(begin + b"\n")
+    with contextlib.suppress(OSError):
+        if new:
+            write_json(marker, {})
 
 
 def _end(pipe_dir: str, listeners: list[socket.socket], lock: int) -> None:
