@@ -98,6 +98,18 @@ def absent_from(version: str | None) -> frozenset[str]:
     return _NONE if driver is None else driver.absent
 
 
+def is_before_protocol_3(version: str | None, binary_version: str | None) -> bool:
+    """Whether a daemon is known not to speak it, nor to know its variable: by the driver as the kernel names it, and by
+    what its control binary says of itself, where it does."""
+    first = next(driver for driver in DRIVERS if driver.protocol_3)
+    number = number_of(version)
+    if number is not None and number >= first.number:
+        return False
+    if binary_version is not None:
+        return int(binary_version) < int(first.binary_version or 0)
+    return number is not None
+
+
 def contexts_of(version: str | None, compute_capability: tuple[int, int] | None) -> tuple[int, str]:
     """The most contexts that a device takes, and whose number that is, in words. The daemon's own refusal, where its
     log has one, comes before it (fact 13)."""

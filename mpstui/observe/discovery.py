@@ -18,7 +18,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
-from mpstui.control.commandline import PROGRAM, SOCKETS, Protocol, parse_command_line
+from mpstui.control.commandline import PROGRAM, SOCKETS, Options, Protocol, parse_command_line
+from mpstui.control.drivers import is_before_protocol_3
 from mpstui.control.holder import FileAt, file_at, is_served, listening, listening_at, same_network, sockets_of
 from mpstui.core.condition import STARTING
 from mpstui.core.late import pattern
@@ -28,6 +29,7 @@ from mpstui.core.trust import ANYBODY, Speaker, is_anothers, is_usurped, may_sig
 from mpstui.system.memory import INSIDE, read_each, read_start, real_path
 from mpstui.system.procfs import (
     HiddenProcessError,
+    Stat,
     effective_uid,
     mounts_of_its_own,
     namespace_pids,
@@ -60,6 +62,7 @@ from mpstui.system.trusted import (
 DEFAULT_PIPE_DIR: Final = Path("/tmp/nvidia-mps")  # noqa: S108 - MPS's own default
 DEFAULT_V3_PIPE_DIR: Final = Path("/run/nvidia-mps")
 DEFAULT_LOG_DIR: Final = Path("/var/log/nvidia-mps")
+_KERNEL_DRIVER: Final = "/sys/module/nvidia/version"
 _SO_ACCEPTCON: Final = b"00010000"
 _SOCKETS_LIMIT: Final = 1 << 22
 _SOCKET_DIRS_LIMIT: Final = 64
@@ -148,21 +151,30 @@ def daemon_process(pid: int) -> DaemonProcess | None:
     if stat is None or stat.gone:
         return None
     environment = read_environment(pid)
-    options = parse_command_line([os.fsdecode(each) for each in words.rstrip(b"\0").split(b"\0")], environment)
+    argv = [os.fsdecode(each) for each in words.rstrip(b"\0").split(b"\0")]
+    options = parse_command_line(argv, environment)
     if options is None or not options.daemon:
         return None
     uid = effective_uid(pid)
     if process_uids(pid) not in ({uid}, None):
         return None  # a setuid program that somebody has started under this name
-    pipe_dir = log_dir = None
+    found = _process(stat, uid, options, environment)
+    without = parse_command_line(argv) or options
+    if without.protocol != options.protocol and is_before_protocol_3(_kernel_driver(), _version_of(found)):
+        return _process(stat, uid, options._replace(protocol=without.protocol), environment)
+    return found
+
+
+def _process(found: Stat, uid: int | None, options: Options, environment: Mapping[str, str] | None) -> DaemonProcess:
+    pid, pipe_dir, log_dir = found.key.pid, None, None
     if environment is not None:
         default = DEFAULT_V3_PIPE_DIR if options.protocol == "v3" and uid == 0 else DEFAULT_PIPE_DIR
         pipe_dir = _absolute(environment.get("CUDA_MPS_PIPE_DIRECTORY"), default)
         log_dir = _absolute(environment.get("CUDA_MPS_LOG_DIRECTORY"), DEFAULT_LOG_DIR)
     return DaemonProcess(
-        key=stat.key,
+        key=found.key,
         uid=uid,
-        start_time=start_time(stat.start_ticks),
+        start_time=start_time(found.start_ticks),
         multiuser=options.multiuser,
         protocol=options.protocol,
         pipe_dir=pipe_dir,
@@ -175,6 +187,19 @@ def daemon_process(pid: int) -> DaemonProcess | None:
         pid_there=pids[-1] if len(pids := namespace_pids(pid)) > 1 else None,
         foreground=options.foreground,
     )
+
+
+def _kernel_driver() -> str | None:
+    """The version of the driver that the kernel has, which a daemon on this machine is of, in a container too."""
+    told = read_proc(_KERNEL_DRIVER)
+    return None if told is None else told.decode("ascii", "replace").strip()
+
+
+def _version_of(daemon: DaemonProcess) -> str | None:
+    """What the daemon has written of its binary into its log."""
+    if daemon.pipe_dir is None or (log_dir := find_log_dir(daemon.pipe_dir, daemon, None)) is None:
+        return None
+    return binary_version(log_dir, daemon.key.pid, owners_of(daemon.uid))
 
 
 def listening_dirs() -> list[Path]:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from mpstui.control.drivers import number_of
+from mpstui.observe.discovery import _kernel_driver
 from mpstui.sim.node import SimNode
 
 from .conftest import Mpstui
@@ -30,6 +32,21 @@ def odd(request: pytest.FixtureRequest) -> Iterator[tuple[SimNode, str, int]]:
     try:
         node.start_daemon(options=options, env={**env, "MPSTUI_SIM_GARBLED": "1"})
         yield node, word, node.spawn(user="alice").pid
+    finally:
+        node.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.mark.skipif((number_of(_kernel_driver()) or 0) >= 615, reason="the driver of this machine knows the variable")
+def test_a_variable_that_the_driver_does_not_know_changes_nothing(mpstui: Mpstui) -> None:
+    """It was shown read-only for a stray one."""
+    directory = Path(tempfile.mkdtemp(prefix="mpstui-mode-"))
+    node = SimNode.start(directory, daemon=False, driver="580.159.04")
+    try:
+        node.start_daemon(env={"CUDA_MPS_PROTOCOL_VERSION": "3"})
+        (daemon,) = mpstui("status", "--json", "--pipe-dir", directory).json["daemons"]
+        assert (daemon["protocol"], daemon["read_only"]) == ("legacy", None)
+        assert mpstui("set", "active-thread-percentage", "50", "--default", "--pipe-dir", directory).status == 0
     finally:
         node.stop()
         shutil.rmtree(directory, ignore_errors=True)

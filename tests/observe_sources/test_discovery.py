@@ -71,6 +71,13 @@ def with_others_on_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(discovery, "_PLACES_LIMIT", 10_000)
 
 
+@pytest.fixture(autouse=True)
+def no_driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Where the kernel would tell its version, whatever GPUs this machine has."""
+    monkeypatch.setattr(discovery, "_KERNEL_DRIVER", os.fspath(tmp_path / "version"))
+    return tmp_path / "version"
+
+
 @pytest.fixture
 def script(room: Path) -> Path:
     path = room / "bin" / "nvidia-cuda-mps-control"
@@ -130,6 +137,55 @@ def test_it_is_found_by_its_environment_and_by_its_own_name(room: Path, script: 
     daemon = spawn([script, "-f"], env={"CUDA_MPS_PIPE_DIRECTORY": str(pipe_dir), "CUDA_MPS_PROTOCOL_VERSION": "3"})
     place = next(p for p in discover(env={}, well_known=()) if p.pipe_dir == pipe_dir)
     assert (place.state, place.daemon, place.protocol) == ("running", process_key(daemon.pid), "v3")
+
+
+@pytest.mark.parametrize(
+    ("given", "kernel", "logged", "protocol"),
+    [
+        ("3", "580.159.04", None, "legacy"),
+        ("three", "470.256.02", None, "legacy"),
+        ("3", None, "13000", "legacy"),
+        ("4", "580.159.04", "13000", "legacy"),
+        ("3", None, None, "v3"),
+        ("4", None, None, "unknown"),
+        ("4", None, "13040", "unknown"),
+        ("3", "580.159.04", "13040", "v3"),
+        ("3", "615.71", "13000", "v3"),
+        ("3", "unheard of", None, "v3"),
+    ],
+)
+def test_a_driver_before_protocol_3_does_not_know_its_variable(
+    room: Path,
+    script: Path,
+    spawn: Start,
+    no_driver: Path,
+    given: str,
+    kernel: str | None,
+    logged: str | None,
+    protocol: str,
+) -> None:
+    """A stray one made mpstui show such a daemon read-only. It is passed over where a version is known, and no other
+    one says that it may be right."""
+    if kernel is not None:
+        no_driver.write_text(f"{kernel}\n")
+    logs = control_log(room / "logs")
+    directories = {"CUDA_MPS_PIPE_DIRECTORY": str(room / "p"), "CUDA_MPS_LOG_DIRECTORY": str(logs)}
+    daemon = spawn([script, "-d"], env={**directories, "MAKE": str(room / "p"), "CUDA_MPS_PROTOCOL_VERSION": given})
+    if logged is not None:
+        control_log(
+            logs, f"[2026-11-20 21:24:23.049 Control {daemon.pid:5}] CUDA MPS Control binary version: {logged}\n"
+        )
+    assert one(room / "p").protocol == protocol
+
+
+def test_where_such_a_daemon_has_no_directory_it_has_that_of_its_protocol(
+    spawn: Start, script: Path, no_driver: Path
+) -> None:
+    no_driver.write_text("580.159.04\n")
+    daemon = spawn([script, "-d"], env={"CUDA_MPS_PROTOCOL_VERSION": "3"})
+    found = daemon_process(daemon.pid)
+    assert found is not None
+    assert found.pipe_dir == discovery.DEFAULT_PIPE_DIR
 
 
 def test_a_session_is_no_daemon_and_neither_is_a_zombie(room: Path, start: Start) -> None:

@@ -114,7 +114,13 @@ def _serve(pipe_dir: str, log_dir: str, report: int, args: list[str]) -> int:
     if driver.binary_version is not None:
         logs.control(f"CUDA MPS Control binary version: {driver.binary_version}")
     multiuser = not {"-M", "--multiuser-server", "-multiuser-server"}.isdisjoint(args)
-    make = V3Daemon if is_v3(args, os.environ) else StaticDaemon if is_static(args) else SimDaemon
+    make = (
+        V3Daemon
+        if is_v3(args, os.environ if driver.protocol_3 else {})
+        else StaticDaemon
+        if is_static(args)
+        else SimDaemon
+    )
     daemon = make(pipe_dir, listeners, gpus, logs, multiuser, os.environ)
     said = "" if os.environ.get("MPSTUI_SIM_LIFELINE") or not logs.warning else logs.warning + "\n"
     tell(said.encode() + b"ready\n")
