@@ -66,7 +66,7 @@ async def test_the_arrows_change_what_is_chosen_only_where_the_focus_and_its_mar
     async with host.run_test(size=(80, 24)) as pilot:
         await pilot.press("down", "down", "pagedown")
         assert host.focused is host.screen.query_one("#cancel")
-        assert "↑↓ scroll lists" in text_of(host)
+        assert "↑↓ scroll" in text_of(host)
         assert not host.screen.request().force, "arrows scroll; they do not choose the harmful end"
         await pilot.press("tab", "tab")
         assert "▸ Hit" in text_of(host) or "▸ Waits for: 14" in text_of(host), "a list in focus is marked"

@@ -57,7 +57,7 @@ class StartDialog(ProgressDialog):
 
     def compose(self) -> ComposeResult:
         devices = [
-            Choice(d.uuid, f"GPU {UNKNOWN if d.index is None else d.index}", f"{d.name or ''}  {d.uuid}")
+            Choice(d.uuid, f"GPU {UNKNOWN if d.index is None else d.index}", f"{d.name or ''}  {d.uuid[:12]}")
             for d in self.snapshot.devices
         ]
         modes = [

@@ -21,16 +21,16 @@ from mpstui.ui.dialogs.widgets import Choice, Chooser, Lines, Listing, Push, in_
 
 FORCE = "force"
 WAITS = (
-    Choice(None, "as long as its clients take", "sends quit"),
+    Choice(None, "until its clients end", "sends quit"),
     Choice(10, "at most 10 s", "then error 806: sends quit -t 10"),
     Choice(60, "at most 60 s", "sends quit -t 60"),
     Choice(600, "at most 10 min", "sends quit -t 600"),
-    Choice(FORCE, "force", f"also if the daemon does not answer: quit -t {FORCE_AFTER}, then SIGTERM, then SIGKILL"),
+    Choice(FORCE, "force", "even if it does not answer"),
 )
 WAITS_V3 = (
-    Choice(None, "as long as its clients take", "then server delete"),
+    Choice(None, "until its clients end", "then server delete"),
     *(Choice(each.value, each.label, "then server delete --force") for each in WAITS[1:-1]),
-    Choice(FORCE, "force", "also if the daemon does not answer: server delete --force"),
+    WAITS[-1],
 )
 """The same of protocol 3, which has no quit."""
 

@@ -35,6 +35,8 @@ KEYS: Final = 1
 _KEEPS: Final = {"Esc": 8, "Enter": 7, "Tab": 7, "↑↓": 4}
 """The higher, the longer a key stays where there is no room for all."""
 _ARROWS: Final = frozenset({"choose", "scroll lists"})
+_SCROLLS: Final = KeyHint("↑↓", "scroll lists", "none", 9, brief="scroll")
+"""Nobody reads on who is not told that there is more."""
 _PRESSES: Final = frozenset({"next", "marked button", "presses the marked button"})
 """What a dialog's hint says of the arrows and of Enter, where that follows from what has the focus."""
 _LEAST: Final = f"{MIN_WIDTH}×{MIN_HEIGHT}"
@@ -49,6 +51,10 @@ _BESIDE: Final = 6
 """Cells of a box beside its foot."""
 _DOES: Final = {"Esc": "close", "Tab": "app.focus_next", "y": "copy", "Enter": "press"}
 """What a click on a key's entry does."""
+
+
+def _hint(key: str, text: str) -> KeyHint:
+    return KeyHint(key, text, _DOES.get(key, "none"), _KEEPS.get(key, 6))
 
 
 class _Shade(BackgroundScreen):
@@ -177,7 +183,7 @@ class Dialog(StyledScreen, ModalScreen[None]):
             if isinstance(self.focused, Chooser) and any(key == "Tab" for key, _ in parts):
                 parts = parts if any(key == "↑↓" for key, _ in parts) else [("↑↓", "choose"), *parts]
             parts = [(key, here) for key, text in parts if (here := self._here(key, text))]
-        hints = [KeyHint(key, text, _DOES.get(key, "none"), _KEEPS.get(key, 6)) for key, text in parts]
+        hints = [_SCROLLS if text == _SCROLLS.text else _hint(key, text) for key, text in parts]
         self.keys.show([*hints, *([KeyHint("?", "Help", "app.show_help", 8)] if self.HELPED else [])])
 
     def _here(self, key: str, text: str) -> str:

@@ -11,7 +11,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
-from textual.geometry import Size
+from textual.geometry import Region, Size
 from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Button, Static
@@ -121,11 +121,14 @@ class Sheet(Widget):
         lines: list[Content] = []
         for row in self.rows:
             if isinstance(row, Heading):
-                lines.append(Content.styled(plain(row.text), "$text-primary bold"))
+                lines += Content.styled(plain(row.text), "$text-primary bold").wrap(max(1, width))
                 continue
-            label = Content.styled(plain(row.label), row.label_style).pad_right(
-                label_width - cell_len(plain(row.label))
-            )
+            label = Content.styled(plain(row.label), row.label_style)
+            if width - label_width < _HANGS:
+                lines += label.wrap(width) if row.label else []
+                lines += [Content.assemble("  ", part) for part in _wrapped(row, max(1, width - 2))]
+                continue
+            label = label.pad_right(label_width - cell_len(plain(row.label)))
             value = _wrapped(row, max(8, width - label_width))
             lines += [
                 Content.assemble(label if number == 0 else " " * label_width, part)
@@ -309,7 +312,7 @@ class Listing(Scroll):
     def on_resize(self, event: events.Resize) -> None:
         """In what nothing else needs there may be room for all of it; and how many are out of view may differ."""
         if self._fills:
-            self._room = event.size.height
+            self._room = self.size.height  # without the title
             self.can_focus = self.long
         self._folded_anew()
 
@@ -374,6 +377,7 @@ class Chooser(Widget, can_focus=True):
     An arrow before the line that the keys would move from says without colour that it has the focus."""
 
     ROOM = 6
+    LEAD = len("▸● ")
     ALIGNED: ClassVar[bool] = True
     """Whether the details stand below each other."""
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -431,10 +435,9 @@ class Chooser(Widget, can_focus=True):
 
     def on_click(self, event: events.Click) -> None:
         y = event.get_content_offset_capture(self).y
-        rows = [at for at, told in enumerate(self._parts(self.content_size.width)) for _ in told]
-        row = rows[y] if len(rows) > len(self.choices) and y < len(rows) else self._first() + y
-        if 0 <= row < len(self.choices) and not self.disabled:
-            self.picked(row)
+        rows = [at for at, told in enumerate(self._laid(self.content_size.width)) for _ in told]
+        if 0 <= y + self._first() < len(rows) and not self.disabled:
+            self.picked(rows[y + self._first()])
 
     def picked(self, index: int) -> None:
         """It was clicked."""
@@ -450,16 +453,50 @@ class Chooser(Widget, can_focus=True):
             self.chosen = self.choices[index]
             self.refresh()
             self.post_message(self.Changed(self))
+            self.call_after_refresh(self._bring_into_view)
 
-    def _parts(self, width: int) -> list[list[str]]:
-        """Of each choice what is said behind its name, in lines; in one where not all of them have room."""
+    def _bring_into_view(self) -> None:
+        """The chosen one, in a body that has no room for all of them."""
+        bodies = (each for each in self.ancestors if isinstance(each, Scroll))
+        if self.chosen in self.choices and (body := next(bodies, None)) is not None:
+            laid, at = self._laid(self.content_size.width), self.choices.index(self.chosen)
+            above = sum(map(len, laid[self._first() : at]))
+            y = self.content_region.y - body.content_region.y + round(body.scroll_y) + above
+            body.scroll_to_region(Region(0, y, 1, len(laid[at])), animate=False)
+
+    def _laid(self, width: int) -> list[list[tuple[str, str]]]:
+        """Each choice in lines, of its name and of what is said of it: beside the names where there is room for that,
+        else behind each, or below it. Of more than there is room for each has one line, and they scroll."""
+        names = [plain(choice.label) for choice in self.choices]
         told = [plain(choice.detail) for choice in self.choices]
-        before = max((cell_len(plain(c.label)) for c in self.choices), default=0) + len("▸● ") + 2
-        if self.ALIGNED and width - before >= _NARROWEST:
-            folded = [parts(text, width - before) or [""] for text in told]
-            if sum(map(len, folded)) <= self.ROOM:
-                return folded
-        return [[text] for text in told]
+        column = max(map(cell_len, names), default=0)
+        beside = width - self.LEAD - column - 2
+        if len(self.choices) > self.ROOM:
+            width = column if self.ALIGNED else 0
+            return [
+                [(set_cell_size(name, max(width, cell_len(name))), detail)]
+                for name, detail in zip(names, told, strict=True)
+            ]
+        if self.ALIGNED and beside >= min(_NARROWEST, max(map(cell_len, told), default=0)):
+            blank = " " * column
+            return [
+                [
+                    (set_cell_size(name, column) if n == 0 else blank, part)
+                    for n, part in enumerate(parts(detail, max(1, beside)) or [""])
+                ]
+                for name, detail in zip(names, told, strict=True)
+            ]
+        width = max(1, width - self.LEAD)
+        return [self._below(name, detail, width) for name, detail in zip(names, told, strict=True)]
+
+    @staticmethod
+    def _below(name: str, detail: str, width: int) -> list[tuple[str, str]]:
+        if cell_len(name) + 2 + cell_len(detail) <= width:
+            return [(name, detail)]
+        return [
+            *((part, "") for part in parts(name, width)),
+            *(("", part) for part in parts(detail, max(1, width - 2))),
+        ]
 
     def _first(self) -> int:
         """The first choice in view: the chosen one stays in the middle where it can."""
@@ -468,27 +505,26 @@ class Chooser(Widget, can_focus=True):
         return max(0, min(self.choices.index(self.chosen) - self.ROOM // 2, len(self.choices) - self.ROOM))
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        return max(1, min(sum(map(len, self._parts(width))), self.ROOM))
+        return max(1, sum(map(len, self._laid(width)[: self.ROOM])))
 
     def render(self) -> Content:
         if self.chosen is None:
             return Content.styled(f"{'▸' if self.has_focus else ' '}— none known", "$text-muted")
-        width = max(cell_len(plain(c.label)) for c in self.choices)
-        first, lines = self._first(), []
-        folded = self._parts(self.content_size.width)
-        for choice, (told, *more) in list(zip(self.choices, folded, strict=True))[first : first + self.ROOM]:
+        first, lines = self._first(), list[Content]()
+        laid = self._laid(self.content_size.width)
+        for choice, told in list(zip(self.choices, laid, strict=True))[first : first + self.ROOM]:
             mark, on = self.mark(choice)
             style = "$text-error" if choice.gone else "$text-primary bold" if on else ""
             if choice == self.chosen and self.has_focus:
                 style += " reverse"
-            label = Content.styled(f"{mark} {plain(choice.label)}", style)
             muted = "$text-error" if choice.gone else "$text-muted"
-            detail = Content.styled(told, muted)
-            room = width + len(mark) - label.cell_length + 3 if self.ALIGNED else 2
             focus = "▸" if choice == self.chosen and self.has_focus else " "
-            lines.append(Content.assemble(focus, label.pad_right(room), detail))
-            blank = " " * (len(focus) + label.cell_length + room)
-            lines += [Content.assemble(blank, (each, muted)) for each in more]
+            for number, (name, detail) in enumerate(told):
+                lead = f"{focus}{mark} " if number == 0 else " " * (len(mark) + 2)
+                bare = name.rstrip()
+                gap = " " * (len(name) - len(bare) + 2)
+                label = Content.assemble(lead[:1], (lead[1:] + bare, style)) if bare else Content(lead)
+                lines.append(Content.assemble(label, gap, (detail, muted)) if detail else label)
         below = len(self.choices) - first - self.ROOM
         if below > 0:
             lines[-1] = Content.assemble(lines[-1], (f"  ↓ {below} more", "$text-muted"))
@@ -501,6 +537,7 @@ class Toggles(Chooser):
     """Several things of which each is on or off, by the space bar or the mouse; what is on has a cross."""
 
     ROOM = 16
+    LEAD = len("▸[x] ")
     ALIGNED: ClassVar[bool] = False
     BINDINGS: ClassVar[list[BindingType]] = [Binding("space", "switch", "On or off", show=False)]
 
