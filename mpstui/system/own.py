@@ -198,6 +198,10 @@ class _Pool:
         self._waiting: deque[_Look] = deque()
         self._done = 0
 
+    def forget(self) -> None:
+        """What waits for a thread that is not there: in a process that is forked off."""
+        self._waiting.clear()
+
     def begin(self, looks: Sequence[_Look], threads: int) -> None:
         self._waiting.extend(looks)
         helped = [self._help() for _ in range(min(threads, len(self._waiting)))]
@@ -262,7 +266,7 @@ def _forget() -> None:
     """In a process that is forked off no thread looks on."""
     _looks.clear()
     _silent.clear()
-    _pool.__init__()  # type: ignore[misc]
+    _pool.forget()
 
 
 os.register_at_fork(after_in_child=_forget)
