@@ -275,10 +275,12 @@ def _json_lines(events: Iterable[Event], daemon: str | None) -> str:
             begin = begins[kind, server] = (
                 f'"kind": "{kind}", "daemon": {_value(daemon)}, "server_pid": {_value(server)}, "pid": '
             )
-        if (end := ends.get((kind, uid, user, command))) is None:
-            end = ends[kind, uid, user, command] = (
+        known = "false" if "unmarked" in values else "true"
+        if (end := ends.get((kind, uid, user, command, known))) is None:
+            end = ends[kind, uid, user, command, known] = (
                 f'"uid": {_value(uid)}, "user": {_value(user)}, "command": {_value(command)}, '
-                f'"severity": "{_severity(kind, "info")}", "claimed_by": null, "source": "real"}}\n'
+                f'"severity": "{_severity(kind, "info")}", "claimed_by": null, "source": "real", '
+                f'"source_known": {known}}}\n'
             )
         lines.append(
             f'{{"time": "{moment}", {begin}{"null" if pid is None else pid}, '

@@ -32,6 +32,7 @@ from mpstui.core.text import (
 from mpstui.core.xid import meaning
 from mpstui.fields.common import gpu_name, heading, user_cell, when
 from mpstui.fields.rows import (
+    FLAG,
     INTEGER,
     INTEGERS,
     OBJECTS,
@@ -243,7 +244,7 @@ _VALUES: Final = {
 def _value_words(name: str, value: str) -> str:
     if name == "claimed_by":
         return owner(None, int(value))
-    if name in {"cut", "simulated"}:
+    if name in {"cut", "simulated", "unmarked"}:
         return "yes"
     if name == "named" and value:
         return f"{value}, not proof"
@@ -342,7 +343,12 @@ EVENT: Final[Thing[Event]] = Thing(
             "source", "source", enum(Source), lambda e, v: "simulated" if "simulated" in e.values else "real",
             about="simulated: a simulated node wrote that part of the logs, as the files mpstui-simulated and "
             "mpstui-simulated.starts beside them tell: from its daemon's start on until another daemon starts. "
-            "real: there is no such mark, nor can there be one of what is read from standard input or the journal.",
+            "real: there is no such mark, nor can there be one where source_known is false.",
+        ),
+        Field(
+            "source_known", "source known", FLAG, lambda e, v: "unmarked" not in e.values,
+            about="false: it is read from standard input or the journal, where nothing tells whether a simulated node "
+            "wrote it, and source is real all the same.",
         ),
         Field(
             "named", "named", INTEGERS, lambda e, v: e.named, only=_is_fault,

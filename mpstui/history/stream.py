@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -68,6 +68,10 @@ class StreamHistory(Telling):
             told += self._tell(self._kind, event)
         place = self.state.pipe_dir if self.state.pipe_dir.name else None
         return time, [event._replace(pipe_dir=place) for event in told]
+
+    def _tell(self, kind: LogKind, event: Event) -> Sequence[Event]:
+        """A simulated node's mark is a file beside its logs: beside a stream there is none, whoever wrote it."""
+        return [each._replace(values={**each.values, "unmarked": "1"}) for each in super()._tell(kind, event)]
 
     def _stripped(self, line: bytes) -> bytes:
         if self._prefix is None:

@@ -43,6 +43,7 @@ KEYS = [
     "severity",
     "claimed_by",
     "source",
+    "source_known",
 ]
 
 
@@ -65,7 +66,13 @@ def test_a_line_of_json_is_the_object_of_the_promised_keys(logs):
     history.close()
     odd = '"\\\x00\n\x7f é\u2028 \ud83d\ude00'.encode("utf-16", "surrogatepass").decode("utf-16")
     every = Event("unknown", 0.0, Path("/p"), 1, 2, 3, ("0", odd), odd, odd, 0, {"a": odd}, odd, odd)
-    told += [every, Event("unknown"), Event("xid", 1.5, values={"xid": "31"}), every._replace(devices=(odd,))]
+    told += [
+        every,
+        every._replace(values={"unmarked": "1"}),
+        Event("unknown"),
+        Event("xid", 1.5, values={"xid": "31"}),
+        every._replace(devices=(odd,)),
+    ]
     times = [0.0, 0.9995, 0.9999994, 0.9999996, 1.0005, 1795210142.0004999, 1795210142.9999998, 253402300799.5, -1.25]
     told += [every._replace(time=time) for time in times]
     told += [every._replace(time=1795210142 + number / 997) for number in range(3000)]

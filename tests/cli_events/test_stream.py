@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -93,6 +94,29 @@ def test_what_is_no_log_is_no_trouble(data: bytes) -> None:
     assert {kind for kind, _ in told(data)} <= {"unknown"}
 
 
+def events_of(data: bytes, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    """What ``mpstui events - --json`` prints of it."""
+    read, write = os.pipe()
+    os.write(write, data)
+    os.close(write)
+    saved = os.dup(0)
+    try:
+        os.dup2(read, 0)
+        assert main(["events", "-", "--json"]) == 0
+    finally:
+        os.dup2(saved, 0)
+        os.close(saved)
+        os.close(read)
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_of_a_stream_it_is_not_known_whether_a_real_daemon_wrote_it(capsys: pytest.CaptureFixture[str]) -> None:
+    """Every event was said to be of a real one. The word stays what it was, as who reads it may rely on it; a key of
+    its own tells what it is worth."""
+    (event,) = events_of(b"[2026-11-21 16:53:31.090 Control 318] Starting new server 400 for user 0\n", capsys)
+    assert (event["kind"], event["source"], event["source_known"]) == ("server_starting", "real", False)
+
+
 @pytest.mark.parametrize("driver", ["470.256.02", "580.159.04"])
 def test_a_daemon_in_the_foreground_is_read_from_its_output(
     driver: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -125,16 +149,7 @@ def test_a_daemon_in_the_foreground_is_read_from_its_output(
         finally:
             daemon.terminate()
         data = first + daemon.stdout.read()
-    read, write = os.pipe()
-    os.write(write, data)
-    os.close(write)
-    saved = os.dup(0)
-    try:
-        os.dup2(read, 0)
-        assert main(["events", "-", "--json"]) == 0
-    finally:
-        os.dup2(saved, 0)
-    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    events = events_of(data, capsys)
     kinds = [event["kind"] for event in events]
     assert {"daemon_started", "server_starting", "server_ready", "client_connected"} <= set(kinds)
     assert {event["daemon"] for event in events} == {str(pipe)}
