@@ -23,6 +23,7 @@ from mpstui.system.memory import read_each, real_path
 from mpstui.system.procfs import (
     TICKS_PER_SECOND,
     HiddenProcessError,
+    effective_uid,
     login_name,
     read_proc,
     read_stat,
@@ -42,6 +43,8 @@ class HeldSession(NamedTuple):
     sockets: frozenset[int] | None
     """Inodes of its connections. Where this user may not see them, those of all connections to this daemon that are of
     no process that he may look into; None where these are not known either."""
+    shared: bool = False
+    """Whether these may as well be a client's."""
 
 
 class SessionWatch:
@@ -72,18 +75,19 @@ class SessionWatch:
 
         ``logged``: the daemon's log has shown one open session for ``HELD_AFTER`` seconds. Then it is held also where
         no process can be found (in a container, say), and an old process that is connected is the one. If all that
-        are connected are younger, the log is behind.
+        are connected are younger, the log is behind. Without that word it is not known of one whose connections are
+        ``shared``: somebody is busy there, and a client is connected as long as it runs.
         """
         sessions = self._find(self._pipe_dir, {os.getpid()}, self._binary)
         now, seen = self._clock(), {}
         ages: list[tuple[bool, float, SessionHolder]] = []
-        for holder, sockets in sessions:
+        for holder, sockets, shared in sessions:
             names = [(holder.pid, holder.start_ticks, inode) for inode in (sockets or (None,))]
             seen.update({name: self._since.get(name, now) for name in names})
             age = now - min(seen[name] for name in names)
             if logged and (process_age := _age(holder.start_ticks)) is not None:
                 age = max(age, process_age)
-            if age >= HELD_AFTER:
+            if age >= HELD_AFTER and (logged or not shared):
                 ages.append((not holder.certain, -age, holder))
         self._since, self.seen = seen, bool(sessions)
         self.held = bool(ages) or (logged and not sessions)
@@ -116,6 +120,12 @@ class _Connected:
         self.listed = connections(pipe_dir)
 
     @functools.cached_property
+    def roots(self) -> frozenset[int] | None:
+        """Those to the socket to which root's commands come, and no client (facts 59, 60); None where there is none, as
+        with protocol 3, or where the kernel does not tell."""
+        return connections(self._pipe_dir, SOCKETS[1:]) if os.path.lexists(self._pipe_dir / SOCKETS[1]) else None
+
+    @functools.cached_property
     def _again(self) -> frozenset[int]:
         """The kernel's list may leave some out: another one."""
         return connections(self._pipe_dir) or frozenset()
@@ -143,6 +153,7 @@ def _session(pid: int, words: bytes, wanted: str, binary: Sequence[str], connect
     sockets = sockets_of(pid)
     if sockets is not None and not sockets:
         return None  # it is not connected yet, or no more
+    shared = False
     if sockets is not None and connected.listed is not None and same_network(pid):
         sockets = connected.among(sockets)
         certain = True
@@ -151,7 +162,9 @@ def _session(pid: int, words: bytes, wanted: str, binary: Sequence[str], connect
         if directory is not None and real_path(directory) != wanted:
             return None
         certain = directory is not None and sockets is not None
-        sockets = connected.of_hidden if sockets is None else sockets
+        if sockets is None and (sockets := connected.of_hidden) is not None:
+            shared = connected.roots is None or effective_uid(pid) != 0
+            sockets = sockets if shared else sockets & (connected.roots or frozenset())
     if sockets is not None and not sockets:
         return None
     try:
@@ -163,7 +176,7 @@ def _session(pid: int, words: bytes, wanted: str, binary: Sequence[str], connect
     uid, tty = real_uid(pid), terminal_name(stat.tty)
     user = None if uid is None else login_name(uid)
     holder = SessionHolder(pid, user, f"/dev/{tty}" if tty else None, certain, stat.start_ticks, uid)
-    return HeldSession(holder, sockets)
+    return HeldSession(holder, sockets, shared)
 
 
 def _pipe_directory(pid: int) -> str | None:
@@ -206,13 +219,14 @@ _ERROR, _DONE, _DUMP = 2, 3, 0x300
 _ASKED_FOR = 4096
 
 
-def connections(pipe_dir: Path) -> frozenset[int] | None:
-    """Inodes of the sockets that are connected to the daemon of ``pipe_dir``, its servers' and waiting clients' too.
+def connections(pipe_dir: Path, at: Sequence[str] = SOCKETS) -> frozenset[int] | None:
+    """Inodes of the sockets that are connected to the daemon of ``pipe_dir``, its servers' and waiting clients' too, by
+    its sockets of these names.
 
     The kernel's own list of Unix sockets (sock_diag), which names each one's peer; None where it cannot be had.
     """
     names, files = set(), set()
-    for name in SOCKETS:
+    for name in at:
         path = os.path.join(real_path(pipe_dir), name)
         names.add(path)
         with contextlib.suppress(OSError):

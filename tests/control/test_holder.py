@@ -281,15 +281,45 @@ def test_to_another_user_it_is_only_likely(pipe: Callable[[str], Pipe], start: S
 
 
 @pytest.fixture
-def hide(monkeypatch: pytest.MonkeyPatch) -> Callable[[subprocess.Popen[bytes]], None]:
+def hide(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Makes a process one of another user's, whose descriptors, environment and namespaces cannot be read."""
     hidden: set[int] = set()
+    users: dict[int, int] = {}
     for name, nothing in (("sockets_of", None), ("_pipe_directory", None), ("same_network", False)):
         real = getattr(holder, name)
         monkeypatch.setattr(
             holder, name, lambda pid, real=real, nothing=nothing: nothing if pid in hidden else real(pid)
         )
-    return lambda process: hidden.add(process.pid)
+    monkeypatch.setattr(holder, "effective_uid", users.get)
+
+    def make(process: subprocess.Popen[bytes], uid: int = 0) -> None:
+        hidden.add(process.pid)
+        users[process.pid] = uid
+
+    return make
+
+
+@pytest.mark.parametrize("uid", [0, 2001])
+def test_a_client_of_another_user_beside_a_session_elsewhere_is_no_held_session(
+    uid: int, pipe: Callable[[str], Pipe], start: Start, hide: Callable[..., None]
+) -> None:
+    """Its connection lasts, and was taken for the session's, as both are of users whose processes cannot be looked
+    into. Root's commands come to another socket than clients (facts 59, 60); of any other session the log tells."""
+    mine, theirs, clock = pipe("a"), pipe("b"), Clock()
+    session, client = start(theirs.path / "control_privileged"), start(mine.path / "control", argv=("python",))
+    hide(session, uid)
+    hide(client, 2002)
+
+    def find(*words: Any) -> list[HeldSession]:
+        return [found for found in find_sessions(*words) if found.holder.pid == session.pid]
+
+    watch = SessionWatch(mine.path, clock=clock, find=find)
+    for _ in range(3):
+        assert watch.look() == (False, None)
+        clock.now += HELD_AFTER
+    held, named = watch.look(logged=True)
+    assert held
+    assert (named is not None) is (uid != 0), "root's has no connection here"
 
 
 def test_a_session_of_another_user_with_another_daemon_holds_none_here(
@@ -297,7 +327,7 @@ def test_a_session_of_another_user_with_another_daemon_holds_none_here(
 ) -> None:
     """Root's session with root's daemon, while the daemon of a user is busy with commands of others."""
     mine, theirs, clock = pipe("a"), pipe("b"), Clock()
-    elsewhere = start(theirs.path / "control")
+    elsewhere = start(theirs.path / "control_privileged")
     hide(elsewhere)
 
     def find(*words: Any) -> list[HeldSession]:
@@ -305,7 +335,7 @@ def test_a_session_of_another_user_with_another_daemon_holds_none_here(
 
     watch = SessionWatch(mine.path, clock=clock, find=find)
     for hidden in (False, True) * 3:
-        shot = start(mine.path / "control")
+        shot = start(mine.path / "control_privileged")
         if hidden:
             hide(shot)
         assert watch.look() == (False, None)
@@ -327,14 +357,14 @@ def test_of_a_daemon_whose_connections_are_not_listed_another_users_session_may_
     monkeypatch: pytest.MonkeyPatch,
     pipe: Callable[[str], Pipe],
     start: Start,
-    hide: Callable[[subprocess.Popen[bytes]], None],
+    hide: Callable[..., None],
 ) -> None:
     """In a container with a network of its own: there any session that nothing is known of may be the one."""
     mine, session = pipe("a"), start(pipe("b").path / "control")
     hide(session)
     for name, nothing in (("listening_at", frozenset[int]()), ("connections", None)):
         with monkeypatch.context() as here:
-            here.setattr(holder, name, lambda path, nothing=nothing: nothing)
+            here.setattr(holder, name, lambda path, *_, nothing=nothing: nothing)
             found = [one for one in find_sessions(mine.path) if one.holder.pid == session.pid]
             assert [(one.holder.certain, one.sockets) for one in found] == [(False, None)]
     assert session.pid not in {found.pid for found in holders(mine.path)}
