@@ -179,13 +179,18 @@ def test_a_driver_before_protocol_3_does_not_know_its_variable(
 
 
 def test_where_such_a_daemon_has_no_directory_it_has_that_of_its_protocol(
-    spawn: Start, script: Path, no_driver: Path
+    room: Path, start: Start, no_driver: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     no_driver.write_text("580.159.04\n")
-    daemon = spawn([script, "-d"], env={"CUDA_MPS_PROTOCOL_VERSION": "3"})
+    daemon = start(room / "p")  # of its own: others on the machine look in the usual one
+    monkeypatch.setattr(discovery, "read_environment", lambda _pid: {"CUDA_MPS_PROTOCOL_VERSION": "3"})
     found = daemon_process(daemon.pid)
     assert found is not None
     assert found.pipe_dir == discovery.DEFAULT_PIPE_DIR
+    no_driver.unlink()
+    found = daemon_process(daemon.pid)
+    assert found is not None
+    assert found.pipe_dir == (discovery.DEFAULT_V3_PIPE_DIR if os.geteuid() == 0 else discovery.DEFAULT_PIPE_DIR)
 
 
 def test_a_session_is_no_daemon_and_neither_is_a_zombie(room: Path, start: Start) -> None:
