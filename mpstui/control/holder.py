@@ -159,9 +159,10 @@ def _session(pid: int, words: bytes, wanted: str, binary: Sequence[str], connect
         certain = True
     else:
         directory = _pipe_directory(pid)
-        if directory is not None and real_path(directory) != wanted:
+        here = None if directory is None else _is_here(pid, directory, wanted)
+        if here is False or (here is None and directory is not None and real_path(directory) != wanted):
             return None
-        certain = directory is not None and sockets is not None
+        certain = here is not None and sockets is not None
         if sockets is None and (sockets := connected.of_hidden) is not None:
             shared = connected.roots is None or effective_uid(pid) != 0
             sockets = sockets if shared else sockets & (connected.roots or frozenset())
@@ -188,6 +189,16 @@ def _pipe_directory(pid: int) -> str | None:
     key = b"CUDA_MPS_PIPE_DIRECTORY="
     named = [os.fsdecode(word[len(key) :]) for word in words if word.startswith(key)]
     return named[0] if named else DEFAULT_PIPE_DIRECTORY
+
+
+def _is_here(pid: int, directory: str, wanted: str) -> bool | None:
+    """Whether what the process calls so is the directory here: in each container /tmp/nvidia-mps is another one, and
+    this one may have another name. None where that cannot be seen."""
+    try:
+        inside = f"/proc/{pid}/root{directory}" if directory.startswith("/") else f"/proc/{pid}/cwd/{directory}"
+        return os.path.samestat(os.stat(inside), os.stat(wanted))
+    except (OSError, ValueError):
+        return None
 
 
 def sockets_of(pid: int) -> frozenset[int] | None:
@@ -223,7 +234,9 @@ def connections(pipe_dir: Path, at: Sequence[str] = SOCKETS) -> frozenset[int] |
     """Inodes of the sockets that are connected to the daemon of ``pipe_dir``, its servers' and waiting clients' too, by
     its sockets of these names.
 
-    The kernel's own list of Unix sockets (sock_diag), which names each one's peer; None where it cannot be had.
+    The kernel's own list of Unix sockets (sock_diag), which names each one's peer; None where it cannot be had. It has
+    the name that a socket was bound by, which in a container may be that of another directory here: by that alone they
+    are told where the kernel has other numbers for the files (:func:`listening`).
     """
     names, files = set(), set()
     for name in at:
@@ -231,18 +244,19 @@ def connections(pipe_dir: Path, at: Sequence[str] = SOCKETS) -> frozenset[int] |
         names.add(path)
         with contextlib.suppress(OSError):
             files.add(_vfs(os.stat(path)))
-    found = set()
+    found, by_name = set[int](), set[int]()
     try:
         for _, attributes in _unix_sockets(_ESTABLISHED):
             path = os.fsdecode(attributes.get(_NAME, b"").rstrip(b"\0"))
             same = path.startswith("/") and (path in names or real_path(path) in names)
             vfs = attributes.get(_VFS, b"")
-            if (same or (len(vfs) == 8 and struct.unpack("=II", vfs) in files)) and len(
-                attributes.get(_PEER, b"")
-            ) == 4:
-                found.add(struct.unpack("=I", attributes[_PEER])[0])
+            there = len(vfs) == 8 and struct.unpack("=II", vfs) in files
+            if (same or there) and len(attributes.get(_PEER, b"")) == 4:
+                (found if there else by_name).add(struct.unpack("=I", attributes[_PEER])[0])
     except (OSError, ValueError, struct.error):
         return None
+    if by_name and not any(map(listening_at, map(Path, names))):
+        found |= by_name
     return frozenset(found - {0})  # the other end of one that is not closed yet has gone
 
 

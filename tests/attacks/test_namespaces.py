@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from mpstui.control.holder import find_sessions
 from mpstui.observe import discovery
 from mpstui.observe.discovery import discover
 from mpstui.operations.lock import FILE as LOCK
@@ -256,3 +257,47 @@ def test_a_client_of_another_container_is_not_the_one_that_was_terminated(roots:
             done.append(mpstui("terminate", "7", "--yes", "--pipe-dir", pipe_dir, MPSTUI_AUDIT_LOG=str(log)))
         assert (pipe_dir / "heard").read_text().count("terminate_client") == 1
     assert [each.returncode for each in done] == [0, 6, 0, 6, 0, 6], done
+
+
+SESSION_ELSEWHERE = """
+import os, socket, subprocess, sys
+subprocess.run(["mount", "-t", "tmpfs", "none", sys.argv[1]], check=True)
+pipe = sys.argv[1] + "/p"
+os.mkdir(pipe)
+daemon = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+daemon.bind(pipe + "/control")
+daemon.listen()
+program = sys.argv[1] + "/nvidia-cuda-mps-control"
+with open(program, "w") as file:
+    file.write("import socket, sys; own = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\\n"
+               "own.connect(sys.argv[1]); print(flush=True); sys.stdin.read()")
+env = {**os.environ, "CUDA_MPS_PIPE_DIRECTORY": pipe}
+session = subprocess.Popen([sys.executable, "-I", "-S", program, pipe + "/control"], env=env, stdout=subprocess.PIPE)
+session.stdout.readline()
+served = daemon.accept()
+print("ready", session.pid, flush=True)
+sys.stdin.read()
+"""
+
+
+@needs_namespaces
+@pytest.mark.parametrize("network", [[], ["--net"]], ids=["the network of here", "one of its own"])
+def test_a_session_with_a_daemon_of_that_name_in_a_container_does_not_hold_the_one_here(
+    network: list[str],
+) -> None:
+    """In each of them /tmp/nvidia-mps is another directory; whoever keeps the one here busy, it is not that session."""
+    command = ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child", *network, sys.executable]
+    with (
+        tempfile.TemporaryDirectory(dir="/tmp") as folder,
+        SimNode.start(Path(folder) / "p") as here,
+        subprocess.Popen(
+            [*command, "-c", SESSION_ELSEWHERE, folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as process,
+    ):
+        try:
+            assert process.stdout is not None
+            word, _ = process.stdout.readline().split()
+            assert word == "ready"
+            assert find_sessions(here.pipe_dir) == []
+        finally:
+            process.kill()
