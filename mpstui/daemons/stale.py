@@ -13,7 +13,7 @@ from typing import Final
 from mpstui.control.commandline import PROGRAM, SOCKETS
 from mpstui.control.holder import is_served
 from mpstui.core.text import path_text
-from mpstui.observe.discovery import Place, discover
+from mpstui.observe.discovery import Place, discover, is_steered
 
 REMOVED: Final = "stale files were removed"
 """How the line begins that says so; others say why not."""
@@ -32,7 +32,8 @@ def clean(pipe_dir: Path) -> tuple[str, ...]:
     """Remove stale files; answers what was done or why not, one line each.
 
     Nothing is removed while a daemon lives, and the daemon's own lock is held meanwhile, so that none can start. Only
-    sockets, FIFO and pid file that belong to this user go, through a descriptor of the directory itself.
+    sockets, FIFO and pid file that belong to this user go, through a descriptor of the directory itself, and none where
+    others lead its name to it: they choose what is removed.
     """
     place: Place = discover((pipe_dir,), env={})[0]
     if place.state == "running":
@@ -65,6 +66,9 @@ def _clean(folder: int, pipe_dir: Path) -> tuple[str, ...]:
     present = [name for name, right in _LEFT.items() if _mine(folder, name, right)]
     if not present:
         return ()
+    if is_steered(pipe_dir, folder):
+        why = "other users can change the path, or have redirected it: name it by a path that nobody else can change"
+        return (f"nothing was removed from {path_text(pipe_dir)}: {why}",)
     lock = None
     try:
         lock = os.open(_LOCK, os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)

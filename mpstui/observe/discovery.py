@@ -316,7 +316,7 @@ def _speaker_of(pipe_dir: Path, folder: int) -> Speaker:
     """``find_speaker``, of the directory that is held."""
     at, found = os.fstat(folder), _speaker(pipe_dir, folder)
     proved = found.uid is not None and {0, found.uid} == _mine()  # by the same way, for the same users
-    found = found._replace(steered=not proved and _is_steered(pipe_dir, folder), folder=_id(at), owner=at.st_uid)
+    found = found._replace(steered=not proved and is_steered(pipe_dir, folder), folder=_id(at), owner=at.st_uid)
     if found.uid is not None or found.stamp:
         return found
     sockets = []
@@ -437,8 +437,8 @@ def _exchanged(speaker: Speaker) -> Speaker:
     return Speaker(None, why, speaker.stamp, by, (*speaker.sockets, ANYBODY), speaker.steered)
 
 
-def _is_steered(pipe_dir: Path, folder: int) -> bool:
-    """``Speaker.steered``, of the directory that is held."""
+def is_steered(pipe_dir: Path, folder: int) -> bool:
+    """``Speaker.steered``, of the directory that is held: also where the name leads to another one by now."""
     try:
         _open_to_others(pipe_dir, _mine(), folder)
     except (OSError, ValueError, NotTrustedError):
@@ -549,7 +549,7 @@ def _has_its_own_name(daemon: DaemonProcess) -> bool:
         return False
     within = _as_it_sees(daemon.key.pid, daemon.pipe_dir)
     with suppress(OSError, ValueError), held(within) as folder:
-        return daemon.pipe_id == _id(os.fstat(folder)) and not _is_steered(within, folder)
+        return daemon.pipe_id == _id(os.fstat(folder)) and not is_steered(within, folder)
     return False
 
 

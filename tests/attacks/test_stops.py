@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+import socket
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from deadline import usual
 
+from mpstui.control.commandline import SOCKETS
+from mpstui.daemons.stale import REMOVED, clean
 from mpstui.observe.discovery import find_speaker, lock_holder, pids_are_ours
 from mpstui.system import trusted
 
@@ -91,3 +95,33 @@ def test_a_file_system_that_a_stranger_runs_makes_nobody_root(
     # What is on the root's own is not looked up: here nothing is.
     monkeypatch.setattr(os, "stat", lambda path, *more, **named: real("/proc" if path == "/" else path, *more, **named))
     assert find_speaker(roots.home / "p").uid is None
+
+
+def _leads(stranger: Stranger, place: Path) -> Path:
+    stranger.run("ln", "-s", place.parent, stranger.home / "way")
+    return stranger.home / "way" / place.name
+
+
+def _steps_back(stranger: Stranger, place: Path) -> Path:
+    stranger.run("ln", "-s", place, stranger.home / "way")
+    return stranger.home / "way" / ".." / place.name
+
+
+@pytest.mark.parametrize("lead", [_leads, _steps_back])
+def test_root_removes_nothing_where_a_stranger_leads_the_name(
+    stranger: Stranger, roots: Stranger, lead: Callable[[Stranger, Path], Path]
+) -> None:
+    """He would choose whose files go: those of a daemon of root's that has ended, or of any program whose socket is
+    called so."""
+    place = roots.home / "p"
+    place.mkdir()
+    for name in SOCKETS:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as left:
+            left.bind(str(place / name))
+    before = sorted(os.listdir(place))
+    (said,) = clean(lead(stranger, place))
+    assert "other users can change the path" in said
+    assert sorted(os.listdir(place)) == before
+    (said,) = clean(place)
+    assert said.startswith(REMOVED)
+    assert os.listdir(place) == []
