@@ -205,15 +205,24 @@ def _version_of(daemon: DaemonProcess) -> str | None:
 def listening_dirs() -> list[Path]:
     """Directories in which somebody of this network namespace listens as a control daemon would.
 
-    Everybody may read that, so it finds the daemon whose environment is closed; anybody may bind such a socket too.
+    Everybody may read that, so it finds the daemon whose environment is closed. Anybody may bind such a socket too, in
+    a mount namespace by any name: what is seen here to be none is left out.
     """
     found = []
     for line in (read_proc("/proc/net/unix", _SOCKETS_LIMIT) or b"").splitlines():
         fields = line.split(maxsplit=7)
         listens = len(fields) == 8 and fields[3] == _SO_ACCEPTCON and fields[7].startswith(b"/")
         if listens and fields[7].endswith(b"/control_privileged"):
-            found.append(Path(os.fsdecode(os.path.dirname(fields[7]))))
-    return found[:_SOCKET_DIRS_LIMIT]
+            found.append(Path(os.fsdecode(fields[7])))
+    return [path.parent for path in found[:_SOCKET_DIRS_LIMIT] if _may_be_socket(path)]
+
+
+def _may_be_socket(path: Path) -> bool:
+    """Whether it is one, or may not be looked at."""
+    try:
+        return stat.S_ISSOCK(os.stat(path).st_mode)
+    except (OSError, ValueError) as error:
+        return isinstance(error, PermissionError)
 
 
 def seen_by(pid: int, path: Path | None) -> FileId | None:
@@ -721,6 +730,7 @@ OPENED: Final = (*_FILES, _LOG, "server.log")
 _PLACES_LIMIT: Final = 32
 _BY_OTHERS: Final = 3
 """Rank of a name that a daemon of another user's gives."""
+_LED_ELSEWHERE: Final = 2
 _DAEMONS_LIMIT: Final = 256
 """Running daemons of root's, or one's own, all of which are shown: where each container has one there are many."""
 _ENTRIES_LIMIT: Final = 10_000
@@ -901,11 +911,12 @@ def _discovered(daemons: Sequence[DaemonProcess], well_known: Iterable[str]) -> 
     for path in ordered:
         names.setdefault(file_id(path) or path, []).append(path)
     best = [min(called, key=lambda path: (led(path), rank.get(path, _BY_OTHERS))) for called in names.values()]
-    unique = sorted(best, key=ordered.index)
+    ran = {*paths, *through}
+    # A link of anybody's to a directory of root's makes none of it, whatever program of root's listens there.
+    unique = sorted((path for path in best if path in ran or led(path) < _LED_ELSEWHERE), key=ordered.index)
     if len(unique) > _PLACES_LIMIT:
         # What others make in great number does not crowd out the rest, nor do directories without a daemon one that
         # runs.
-        ran = {*paths, *through}
         sure = [path for path in unique if path in ran and not _is_others(path)][:_DAEMONS_LIMIT]
         rest = [path for path in unique if path not in sure]
         unique = [*sure, *sorted(rest, key=_is_others)[: 2 * _PLACES_LIMIT]]
@@ -914,19 +925,19 @@ def _discovered(daemons: Sequence[DaemonProcess], well_known: Iterable[str]) -> 
 
 def _who_leads(path: Path) -> int:
     """Who decides to which directory this name leads: 0 where it is root or who looks, 1 beside them the directory's
-    owner, 2 anybody else, by a link, a process or a directory that is left again."""
+    owner, ``_LED_ELSEWHERE`` anybody else, by a link, a process or a directory that is left again."""
     if ".." in path.parts:
-        return 2
+        return _LED_ELSEWHERE
     try:
         owner = os.stat(path).st_uid
         with ExitStack() as held:
             makers = walk(path / "-", held, None)[1]
     except (OSError, ValueError):
-        return 2
+        return _LED_ELSEWHERE
     if (inside := INSIDE.match(os.fsencode(path))) is not None:
         makers |= process_uids(int(inside[0].split(b"/")[2])) or {ANYBODY}
     makers -= _mine()
-    return 2 if makers - {owner} else len(makers)
+    return _LED_ELSEWHERE if makers - {owner} else len(makers)
 
 
 def _real_name(path: Path) -> Path:
