@@ -200,10 +200,12 @@ def test_a_number_is_a_pid_of_ours_where_that_is_proved(
 def test_without_a_name_no_strangers_daemon_is_meant() -> None:
     roots, mine, bobs = place("root", ROOT), place("mine", ALICE), place("bob", BOB)
     ended, nobodys = place("ended", BOB, runs=False), place("nobody", NOBODY)
-    assert meant([bobs, roots, mine, ended, nobodys], lambda one: one.runs, 2001) == [roots, mine, ended]
+    gone = place("gone", ROOT, runs=False)
+    assert meant([bobs, roots, gone, mine, ended, nobodys], lambda one: one.runs, 2001) == [roots, gone, mine]
+    assert meant([ended], lambda one: one.runs, 2001) == [ended], "there is nothing else"
     assert meant([], lambda one: one.runs, 2001) == []
     with pytest.raises(NotNamedError, match="/tmp/bob is bob's daemon; to use it anyway, name it: --pipe-dir"):
-        meant([bobs, nobodys], lambda one: one.runs, 2001)
+        meant([ended, bobs, nobodys], lambda one: one.runs, 2001)
     with pytest.raises(NotNamedError, match="of an unknown user: whose daemon it is has not been looked at"):
         meant([nobodys], lambda one: one.runs, 2001)
 

@@ -41,14 +41,15 @@ def output(width: int = 10_000) -> Console:
 
 
 def meant(daemons: Sequence[Daemon], named: Sequence[Path], *, as_process: bool = False) -> list[Daemon]:
-    """Those that a command can be for which names these directories, or none. Raises Unable where there are others'
-    alone. ``as_process``: as of ``trust.meant``."""
+    """Those that a command can be for which names these directories, or none: not one that is closed to who asks, where
+    there is another. Raises Unable where there are others' alone. ``as_process``: as of ``trust.meant``."""
     from mpstui.core import trust
 
     if named:
         return list(daemons)
     try:
-        return trust.meant(daemons, lambda one: one.runs, os.geteuid(), as_process=as_process)
+        found = trust.meant(daemons, lambda one: one.runs, os.geteuid(), as_process=as_process)
+        return [daemon for daemon in found if not daemon.closed] or found
     except trust.NotNamedError as error:
         raise Unable(str(error), ExitStatus.REFUSED_BY_SAFETY_RULE) from None
 

@@ -232,22 +232,34 @@ def meant(
     """The daemons that user ``euid`` can mean without a name: root's, the user's own, and places where none runs.
 
     Anybody starts daemons, as many as he likes, and discovery finds them: without a name none of them gets a command, a
-    program or a signal, and none stands in the way of the one that is meant. A usurped one is meant only
-    ``as_process``: it may be sent a signal. Raises NotNamedError where there are only others.
+    program or a signal, and none stands in the way of the one that is meant, nor does what he has left or made without
+    a daemon. A usurped one is meant only ``as_process``: it may be sent a signal. Raises NotNamedError where there are
+    only others that run.
     """
-    usurped = [one for one in found if runs(one) and one.usurped(euid)]
-    mine = [one for one in found if not runs(one) or one.speaker.uid in {0, euid} or (as_process and one in usurped)]
-    if found and not mine:
+    running, idle = [one for one in found if runs(one)], [one for one in found if not runs(one)]
+    usurped = [one for one in running if one.usurped(euid)]
+    mine = [one for one in running if _is_mine(one, euid) or (as_process and one in usurped)]
+    mine += [one for one in idle if whose_word(one, euid) is None and not one.speaker.steered]
+    if mine:
+        return [one for one in found if one in mine]
+    if running:
         if usurped:
             whose = "root" if usurped[0].uid == 0 else "your own"
             raise NotNamedError(f"nothing was sent: {usurpation(usurped[0], whose)}. {end_usurped(usurped[0])}")
-        other = found[0]
+        other = running[0]
         where = path_text(other.pipe_dir)
         whose = other.speaker.why if other.speaker.uid is not None else f"of an unknown user: {other.speaker.why}"
+        if other.speaker.uid in {0, euid}:
+            whose = "of an unknown user: its process belongs to another user than its sockets"
         raise NotNamedError(
             f"the daemon in {where} is {whose}; to use it anyway, name it: --pipe-dir {path_word(other.pipe_dir)}"
         )
-    return mine
+    return idle
+
+
+def _is_mine(one: Heard, euid: int) -> bool:
+    """Of a daemon that runs: also that process is nobody else's who has only put himself behind a socket of root's."""
+    return one.speaker.uid in {0, euid} and not is_anothers(one.uid, euid)
 
 
 def is_lying(heard: Heard, uid: int | None) -> bool:

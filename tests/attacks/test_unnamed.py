@@ -167,6 +167,47 @@ def test_many_of_somebody_elses_do_not_stand_in_the_way_of_roots(
     assert "choose one" not in said
 
 
+LEFT = """
+import os, socket, sys
+os.makedirs(sys.argv[1])
+for name in ("control", "control_privileged"):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as left: left.bind(sys.argv[1] + "/" + name)
+os.chmod(sys.argv[1], int(sys.argv[2], 8))
+"""
+
+
+@pytest.mark.parametrize("mode", ["0755", "0700"])
+@pytest.mark.parametrize("who", ["root", "a user"])
+def test_nor_does_what_somebody_else_has_made_without_a_daemon(
+    stranger: Stranger,
+    bystander: Stranger,
+    crowd: Path,
+    main: Main,
+    monkeypatch: pytest.MonkeyPatch,
+    who: str,
+    mode: str,
+) -> None:
+    """Two dead sockets in /tmp/mps_x, or a directory of his alone: root named no daemon, and was to choose one. A user
+    was to choose beside what is closed to him, as root's --demo."""
+    left, closed = crowd / "mps_left", crowd / "mps_closed"
+    stranger.python(LEFT, left, mode)
+    closed.mkdir(mode=0o700)
+    monkeypatch.setitem(discover.__kwdefaults__, "well_known", (f"{crowd}/mps_*",))
+    own = Stranger(0 if who == "root" else bystander.uid, bystander.home)
+    own.interpreter = bystander.interpreter
+    os.chown(own.home, own.uid, own.uid)
+    try:
+        lying_daemon(own, own.home / "p", clients=[])
+        if who != "root":  # root comes everywhere
+            monkeypatch.setattr(os, "geteuid", lambda: own.uid)
+            real, away = os.access, {closed, *([left] if mode == "0700" else [])}
+            monkeypatch.setattr(os, "access", lambda path, *more, **how: path not in away and real(path, *more, **how))
+        _, said = main(*COMMANDS["a priority"])
+    finally:
+        own.end()
+    assert "set_default_client_priority 1" in heard(own.home / "p"), said
+
+
 def test_whose_daemon_is_not_known_is_nobodys(stranger: Stranger, main: Main) -> None:
     """Root's sockets where the stranger can exchange them."""
     as_root = Stranger(0, stranger.home)
