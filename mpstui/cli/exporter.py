@@ -21,6 +21,7 @@ from mpstui.cli.output import complain, unheard
 from mpstui.config import put_file
 from mpstui.core.model import Snapshot
 from mpstui.core.text import UNKNOWN, error_text, path_text, printable
+from mpstui.core.trust import is_anothers
 from mpstui.operations.types import ExitStatus
 
 if TYPE_CHECKING:
@@ -216,12 +217,13 @@ def _no_file(path: Path) -> str | None:
 
 
 def _mode(path: Path) -> int:
-    """As the file that is there has it. A new one everybody can read, whatever the umask is: node_exporter is another
-    user."""
+    """As the file that is there has it, where that is no other user's. A new one everybody can read, whatever the umask
+    is: node_exporter is another user."""
     try:
-        return stat.S_IMODE(os.lstat(path).st_mode) & 0o666
+        found = os.lstat(path)
     except OSError:
         return 0o644
+    return 0o644 if is_anothers(found.st_uid, os.geteuid()) else stat.S_IMODE(found.st_mode) & 0o666
 
 
 def _write(name: str, metrics: Metrics, *, quiet: bool = False) -> int:

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from mpstui.cli.exporter import _write
 from mpstui.cli.report import ReportError, check_report
 from mpstui.config import put_file
+from mpstui.export.metrics import Metrics
 
 from .conftest import Stranger
 from .programs import ROOT, mpstui
@@ -99,3 +101,17 @@ def test_a_way_that_is_led_elsewhere_meanwhile_is_the_one_that_was_looked_at(
     put_file(stranger.home / "d" / "m.prom", "new")
     assert precious.read_text() == "as it was"
     assert (stranger.home / "old" / "m.prom").read_text() == "new"
+
+
+def test_a_file_of_metrics_is_not_as_open_as_the_strangers_that_was_there(stranger: Stranger, crowd: Path) -> None:
+    """In a directory as /tmp is: root's file was everybody's to write to, and what Prometheus has of it."""
+    place = crowd / "m.prom"
+    for mode, kept in ((0o666, 0o644), (0o600, 0o644), (0o640, 0o640)):
+        stranger.run("touch", place)
+        stranger.run("chmod", f"{mode:o}", place)
+        if mode == kept:
+            os.chown(place, 0, 0)
+        assert _write(os.fspath(place), Metrics()) == 0
+        found = place.lstat()
+        assert (found.st_uid, found.st_mode & 0o777) == (0, kept)
+        place.unlink()
