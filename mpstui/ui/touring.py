@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 
 from rich.cells import cell_len
 from textual import events
+from textual.command import CommandPalette
 from textual.content import Content
 from textual.keys import key_to_character
 from textual.screen import ModalScreen, Screen
@@ -219,8 +220,10 @@ class Guide:
         return self._clock() - self._since >= max(_LONGEST, 10 * seconds)
 
     def _is_readers(self, key: str, binding: str | None) -> bool:
-        """Whether a key is the reader's alone to press, where the node is not the tour's own."""
-        return binding in _HARMS or key in {spec.key for spec in self.app.commands}
+        """Whether a key is the reader's alone to press, where the node is not the tour's own. In the palette that is
+        Enter, as any key and any command has a name there."""
+        runs = key == "enter" and isinstance(self.app.screen, CommandPalette)
+        return runs or binding in _HARMS or key in {spec.key for spec in self.app.commands}
 
     def _resolved(self, key: str) -> tuple[str | None, str | None]:
         """The key and the id of what it does on the screen in front; no key where the screen has none for that id."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +14,7 @@ from textual.geometry import Size
 from textual.screen import ModalScreen
 
 from mpstui.cli.past import NODES
-from mpstui.config import load_themes
+from mpstui.config import CommandSpec, load_themes
 from mpstui.ui.app import MpsTuiApp
 from mpstui.ui.bars import KeyBar
 from mpstui.ui.dialogs.base import Dialog
@@ -487,3 +489,20 @@ async def test_in_the_real_dialogs_it_says_yes_to_nothing_on_a_real_node() -> No
         await pilot.press("f7")
         await until(pilot, lambda: "no tour" not in text_of(app))
     assert not done
+
+
+@pytest.mark.slow
+async def test_it_runs_nothing_by_the_palette_on_a_real_node(tmp_path: Path) -> None:
+    """A command of one's own, a file that is written, the end of a load: by their names, which no key of theirs says.
+    Whoever has written a tour need not be who runs it."""
+    mark = tmp_path / "ran"
+    own = CommandSpec("touch", "f9", ("/usr/bin/touch", str(mark)), safe=True, origin="config.toml")
+    themes = build_themes(load_themes()[0])
+    app = TouringApp(FakeCollector(one_daemon()), FakeRunner(), themes=themes, theme="mpstui-dark")
+    app.commands = (own,)
+    app.guide = Guide(app, steps(f"keys = {json.dumps([':', *'touch', 'enter'])}"), own_demo=False, auto=False)
+    async with app.run_test(size=(160, 48), notifications=True) as pilot:
+        await until(pilot, lambda: mark.exists() or "Press Enter yourself" in text_of(app))
+        assert not mark.exists()
+        await pilot.press("enter")
+        await until(pilot, mark.exists)
