@@ -14,6 +14,7 @@ from mpstui.core.text import path_text, path_word
 
 ANOTHER_NAMESPACE: Final = "in another PID namespace"
 NOT_PROVED: Final = "not proved to be a PID of this namespace"
+REUSED: Final = "its process has ended, and another one has its PID"
 
 
 ANYBODY: Final = -1

@@ -39,7 +39,7 @@ from mpstui.core.model import (
 )
 from mpstui.core.partition import SmShare, sm_share
 from mpstui.core.text import moment_text, path_text
-from mpstui.core.trust import ANOTHER_NAMESPACE, NOT_PROVED, Speaker, cut_off_by, same_namespace, whose_word
+from mpstui.core.trust import ANOTHER_NAMESPACE, NOT_PROVED, REUSED, Speaker, cut_off_by, same_namespace, whose_word
 from mpstui.core.v3 import DEFAULT, V3Node
 from mpstui.core.xid import Xid
 from mpstui.observe.discovery import Place
@@ -88,6 +88,8 @@ def contexts_by_device(state: DaemonState) -> Counter[str]:
 
 Watch = Literal["logs", "polling", "none"]
 T = TypeVar("T")
+_SAME_CLOCK: Final = 1.0
+"""Seconds by which a process that has just begun may be behind, or before, the line that tells of it."""
 _CPU_INTERVAL = 0.5
 """Seconds under which a CPU percentage would be noise: the kernel counts in hundredths."""
 _CPU_TICK = 1.0
@@ -558,7 +560,8 @@ class NodeState:
         ours = watched.place.pids_are_ours if watched.place is not None else None
         record = watched.state.client(pid)
         claimed = record.namespace if record is not None else None
-        if ours is False or (claimed is not None and facts.pid_namespace not in {None, claimed}):
+        another = claimed is not None and facts.pid_namespace not in {None, claimed}
+        if ours is False or another or (client and self._came_later(watched, pid, facts)):
             watched.ours.discard(facts.key)
             return None
         if facts.key in watched.ours or (ours and not client):
@@ -567,6 +570,18 @@ class NodeState:
             return None
         watched.ours.add(facts.key)
         return facts
+
+    def _came_later(self, watched: Watched, pid: int, facts: ProcessFacts) -> bool:
+        """Whether the process began after the client of this number had connected: that one has ended, and whatever it
+        has started keeps its connection. By the logs, where the clock has not been set since: their server began at the
+        same time by both."""
+        for server in watched.state.servers.values():
+            client, known = server.clients.get(pid), self._facts.get(server.pid)
+            if client is None or known is None or None in {known.start_time, server.started, client.connected}:
+                continue
+            clock = abs((known.start_time or 0.0) - (server.started or 0.0))
+            return clock <= _SAME_CLOCK and facts.start_time is not None and not client.came_after(facts.start_time)
+        return False
 
     def elsewhere(self) -> frozenset[tuple[int, int]]:
         """Clients that are in other PID namespaces: the inode of each one's, and the daemon's number for it."""
@@ -1132,6 +1147,8 @@ class NodeState:
         that it has here where the kernel joins the two."""
         place, here = watched.place, self._facts.get(client.pid)
         elsewhere = place is not None and place.pids_are_ours is False
+        if here is not None and not elsewhere and self._came_later(watched, client.pid, here):
+            return f"({REUSED}) {client.command or ''}".rstrip()
         # Of one whose namespace nobody here may see, as with hidepid, it is not known that it is another one.
         if elsewhere or (here is not None and None not in {here.pid_namespace, client.namespace}):
             here_too = f"{there.key.pid} here, " if there is not None else ""

@@ -10,6 +10,7 @@ import pytest
 from mpstui.control.answer import Answer, Outcome
 from mpstui.control.wire import DeviceQuery, LimitReading, Membership, PsRow, QueriedDevice
 from mpstui.core.model import Device, Event, ProcessKey
+from mpstui.core.trust import REUSED
 from mpstui.observe.problems import ended_unseen, find_problems
 from mpstui.observe.reducer import NodeState, Watching
 from mpstui.observe.state import EventLog, FaultRecord, fold_membership
@@ -73,6 +74,39 @@ def test_a_process_that_has_the_pid_of_another_is_its_successor_only_if_it_conne
     node.set_facts({7}, {7: ProcessFacts(ProcessKey(7, 2), start_time=after, vouched=True)}, at("21:24:51"))
     found = shot(node, "21:25:00")[1]
     assert [one.pid for one in found.clients()] == ([7] if stays else [])
+
+
+@pytest.mark.parametrize(
+    ("started", "server_started", "is_it"),
+    [
+        ("21:24:28.598", "21:24:20.000", True),
+        ("21:24:29.598", "21:24:20.900", True),
+        ("21:24:29.610", "21:24:20.900", False),
+        ("21:24:50.000", "21:24:19.100", False),
+        ("21:24:50.000", "21:24:41.000", True),
+        ("21:24:50.000", None, True),
+        (None, "21:24:20.000", True),
+    ],
+)
+def test_a_process_that_is_seen_first_when_it_has_anothers_pid_is_not_its_client(
+    started: str | None, server_started: str | None, is_it: bool
+) -> None:
+    """A client that has ended stays one while what it has forked keeps its connection. Where the server's start is
+    another one by the log, the clock was set since: nothing is told by it."""
+    node, here = served(), 4026531836
+    row = PsRow(7, 3, SERVER, "GPU-c", here, "train")
+    reading = Membership(at("21:25:00"), (SERVER,), {SERVER: "ACTIVE"}, {SERVER: (7,)}, rows=(row,))
+    fold_membership(node.watch(PIPE).state, reading, at("21:25:00"))
+    begun = {7: started, SERVER: server_started}
+    facts = {
+        pid: ProcessFacts(ProcessKey(pid, 1), start_time=None if when is None else at(when), pid_namespace=here)
+        for pid, when in begun.items()
+    }
+    node.set_facts({7, SERVER}, facts, at("21:25:00"))
+    (found,) = shot(node, "21:25:00")[1].clients()
+    assert found.local is is_it
+    assert found.key == ProcessKey(7, 1 if is_it else None)
+    assert (found.command or "").startswith(f"({REUSED})") is not is_it
 
 
 def test_the_other_context_of_a_client_is_no_second_terminate() -> None:
