@@ -902,7 +902,7 @@ def _discovered(daemons: Sequence[DaemonProcess], well_known: Iterable[str]) -> 
                 through.append(within)
                 # A process may have somebody else's directory in its root: the directory's own name comes first.
                 rank[within] = 2 if ours and not _is_others(within) else 4
-        else:
+        elif _can_have_made(daemon.pipe_dir, daemon.uid):
             paths.append(daemon.pipe_dir)
             rank[daemon.pipe_dir] = min(rank.get(daemon.pipe_dir, _BY_OTHERS), 0 if ours else _BY_OTHERS)
     paths, through = ([path for path in each if unprintable(path) is None] for each in (paths, through))  # doctor tells
@@ -1324,7 +1324,8 @@ def _served_from(pipe_dir: Path, daemons: Sequence[DaemonProcess], *, ours: bool
 def _daemon_of(pipe_dir: Path, daemons: Sequence[DaemonProcess]) -> DaemonProcess | None:
     """The daemon of this directory. Anybody can call a process so and write the pid file, so where several claim the
     directory the one that holds the daemon's lock comes first, then the one in the pid file, then the oldest. One whose
-    user is not the owner of the privileged socket, or that does not hold a lock that is held, is none; but what another
+    user is not the owner of the privileged socket, or can have made none there, or that does not hold a lock that is
+    held, is none; but what another
     user has put there tells nothing of a process of root's, or of one's own, that has this directory as it sees it.
     """
     here, pid, owner = file_id(pipe_dir), _read_pid_file(pipe_dir), _owner(pipe_dir / "control_privileged")
@@ -1337,7 +1338,8 @@ def _daemon_of(pipe_dir: Path, daemons: Sequence[DaemonProcess]) -> DaemonProces
             mine = daemon.pipe_id == here
         else:
             mine = daemon.pipe_dir == pipe_dir
-        if mine and (holder is None or holder == daemon.key.pid) and (owner is None or owner == daemon.uid):
+        its_user = owner == daemon.uid or (owner is None and _can_have_made(pipe_dir, daemon.uid))
+        if mine and (holder is None or holder == daemon.key.pid) and its_user:
             claims.append(daemon)
     claims.sort(key=lambda daemon: daemon.key.pid != pid)
     ours = _mine()
@@ -1348,6 +1350,17 @@ def _daemon_of(pipe_dir: Path, daemons: Sequence[DaemonProcess]) -> DaemonProces
         there = [each for each in daemons if each.uid in ours and each.pipe_id == here is not None]
         claims = [each for each in there if by_lock or holder in {None, each.key.pid}] or claims
     return claims[0] if claims else None
+
+
+def _can_have_made(pipe_dir: Path, uid: int | None) -> bool:
+    """Whether a daemon of that user can have made its sockets in the directory, or may be about to: in one that is
+    closed to him any process of his only says so."""
+    try:
+        found = os.stat(pipe_dir)
+    except (OSError, ValueError):
+        return True
+    theirs = bool(found.st_mode & (stat.S_IWOTH | stat.S_IWGRP))
+    return uid in {None, 0, found.st_uid} or theirs or any(_owner(pipe_dir / name) == uid for name in SOCKETS)
 
 
 def _read_pid_file(pipe_dir: Path) -> int | None:

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from mpstui.core.trust import NotNamedError, meant
+from mpstui.daemons.spec import DaemonSpec
+from mpstui.daemons.start import taken
 from mpstui.observe import discovery
 from mpstui.observe.discovery import discover, listening_dirs
 
@@ -57,16 +59,42 @@ def test_a_link_of_a_strangers_to_it_makes_no_daemon(
     assert unheard(listens)
 
 
-def test_nor_does_a_process_of_his_that_names_it(program: tuple[Path, socket.socket], stranger: Stranger) -> None:
+@pytest.mark.parametrize("mode", [0o755, 0o777])
+def test_nor_does_a_process_of_his_that_names_it(
+    program: tuple[Path, socket.socket], stranger: Stranger, mode: int
+) -> None:
     folder, listens = program
+    folder.chmod(mode)
     his = posing(stranger, WAITS, stranger.home / "d", folder)
     found = [place for place in discover(env={}, well_known=()) if place.pipe_dir == folder]
-    with pytest.raises(NotNamedError, match="its process belongs to another user than its sockets"):
-        meant(found, lambda place: place.state == "running", 0)
+    if mode == 0o755:
+        assert found == [], "he can have made no socket there"
+    else:
+        with pytest.raises(NotNamedError, match="its process belongs to another user than its sockets"):
+            meant(found, lambda place: place.state == "running", 0)
     for words in (("status",), ("status", "--json"), ("doctor",), ("set", "client-priority", "1")):
         done = mpstui(*words)
         assert unheard(listens), (words, done)
     assert his.poll() is None
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_a_process_that_names_a_directory_of_roots_is_no_daemon_of_it(
+    stranger: Stranger, roots: Stranger, left: bool
+) -> None:
+    """Root could start none there: a daemon ran there already, or was just starting, by his process' word."""
+    pipe_dir = roots.home / "mps"
+    pipe_dir.mkdir()
+    his = posing(stranger, WAITS, stranger.home / "d", pipe_dir)
+    if left:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as one:
+            one.bind(os.fspath(pipe_dir / "control"))
+    (place,) = discover([pipe_dir], env={})
+    assert (place.state, place.daemon) == ("stale" if left else "absent", None)
+    assert taken(DaemonSpec(pipe_dir, roots.home / "log")) is None
+    pipe_dir.chmod(0o777)
+    (place,) = discover([pipe_dir], env={})
+    assert place.pid == his.pid, "there he may be about to make them"
 
 
 MOUNTED = """
