@@ -230,13 +230,13 @@ _ERROR, _DONE, _DUMP = 2, 3, 0x300
 _ASKED_FOR = 4096
 
 
-def connections(pipe_dir: Path, at: Sequence[str] = SOCKETS) -> frozenset[int] | None:
+def connections(pipe_dir: Path, at: Sequence[str] = SOCKETS, *, by_name: bool = True) -> frozenset[int] | None:
     """Inodes of the sockets that are connected to the daemon of ``pipe_dir``, its servers' and waiting clients' too, by
     its sockets of these names.
 
     The kernel's own list of Unix sockets (sock_diag), which names each one's peer; None where it cannot be had. It has
     the name that a socket was bound by, which in a container may be that of another directory here: by that alone they
-    are told where the kernel has other numbers for the files (:func:`listening`).
+    are told where the kernel has other numbers for the files (:func:`listening`), and with ``by_name``.
     """
     names, files = set(), set()
     for name in at:
@@ -244,7 +244,7 @@ def connections(pipe_dir: Path, at: Sequence[str] = SOCKETS) -> frozenset[int] |
         names.add(path)
         with contextlib.suppress(OSError):
             files.add(_vfs(os.stat(path)))
-    found, by_name = set[int](), set[int]()
+    found, named = set[int](), set[int]()
     try:
         for _, attributes in _unix_sockets(_ESTABLISHED):
             path = os.fsdecode(attributes.get(_NAME, b"").rstrip(b"\0"))
@@ -252,11 +252,11 @@ def connections(pipe_dir: Path, at: Sequence[str] = SOCKETS) -> frozenset[int] |
             vfs = attributes.get(_VFS, b"")
             there = len(vfs) == 8 and struct.unpack("=II", vfs) in files
             if (same or there) and len(attributes.get(_PEER, b"")) == 4:
-                (found if there else by_name).add(struct.unpack("=I", attributes[_PEER])[0])
+                (found if there else named).add(struct.unpack("=I", attributes[_PEER])[0])
     except (OSError, ValueError, struct.error):
         return None
-    if by_name and not any(map(listening_at, map(Path, names))):
-        found |= by_name
+    if by_name and named and not any(map(listening_at, map(Path, names))):
+        found |= named
     return frozenset(found - {0})  # the other end of one that is not closed yet has gone
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mpstui.control.answer import Outcome
+from mpstui.control.holder import connections, sockets_of
 from mpstui.core.cells import client_line
 from mpstui.core.condition import on_terminal
 from mpstui.core.model import Client, Condition, Daemon, ProcessKey, Snapshot
@@ -299,8 +300,7 @@ class Unblock(_Rescue):
             now, before = answer.holder, daemon.holder
             if now is None or before is None or now.key != before.key:
                 return rule, "another session holds the daemon now: look again"
-            theirs = seen_by(now.pid, Path(_session_directory(now.pid)))
-            if theirs is None or theirs != file_id(daemon.pipe_dir):
+            if not await asyncio.to_thread(_has_session, daemon.pipe_dir, now.pid):
                 return rule, f"process {now.pid} holds a session with another daemon, not with this one"
         return None
 
@@ -339,6 +339,15 @@ def _write(
     )
     if trouble:
         work.progress(trouble)
+
+
+def _has_session(pipe_dir: Path, pid: int) -> bool:
+    """By its connection, as the kernel shows it; where it shows none of it, by the directory that the process names,
+    which may be any."""
+    if (sockets_of(pid) or frozenset()) & (connections(pipe_dir, by_name=False) or frozenset()):
+        return True
+    theirs = seen_by(pid, Path(_session_directory(pid)))
+    return theirs is not None and theirs == file_id(pipe_dir)
 
 
 def _session_directory(pid: int) -> str:

@@ -16,6 +16,7 @@ from mpstui.control.wire import MOST_CLIENTS
 from mpstui.core.model import Snapshot
 from mpstui.doctor.checkup import gather
 from mpstui.history.files import LogFile
+from mpstui.sim.node import SimNode
 
 from .conftest import Stranger
 from .programs import lives, lying_daemon, mpstui, roots_process
@@ -110,3 +111,29 @@ def test_what_a_stranger_does_with_a_setuid_program_is_not_roots(stranger: Stran
     assert (session.holder.pid, session.holder.uid) == (holds.pid, stranger.uid)
     strays = {each.pid: each.uid for each in gather(Snapshot(0.0), (), ("true",)).strays}
     assert strays[serves.pid] == stranger.uid
+
+
+HOLDS = """
+import socket, sys
+one = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+one.connect(sys.argv[1] + "/control")
+one.send(b"UI ")
+print("ready" if one.recv(9) else "refused", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.slow
+def test_who_holds_roots_daemon_is_ended_whatever_directory_his_process_names(stranger: Stranger, crowd: Path) -> None:
+    """His connection is seen by the kernel's word; his environment is his, and led away from it: root was told that it
+    is a session with another daemon, and could not end it."""
+    program = stranger.home / "nvidia-cuda-mps-control"
+    program.write_text(HOLDS)
+    with SimNode.start(crowd / "mine" / "p", multiuser=True) as node:
+        env = {"CUDA_MPS_PIPE_DIRECTORY": os.fspath(stranger.home)}
+        held = stranger.start(stranger.interpreter, "-I", "-S", program, node.pipe_dir, env=env, stdin=subprocess.PIPE)
+        assert held.stdout is not None
+        assert held.stdout.readline() == "ready\n"
+        done = mpstui("unblock", "--yes", "--pipe-dir", node.pipe_dir, timeout=300)
+        assert done.returncode == 0, done.stderr
+        assert held.wait(60) < 0
