@@ -9,8 +9,8 @@ from pathlib import Path
 
 from mpstui.core.requests import ExitStatus
 from mpstui.core.text import path_text, unprintable
-from mpstui.observe.discovery import PATH_LIMIT, left_by_others
-from mpstui.system.procfs import user_name
+from mpstui.observe.discovery import LOCK, PATH_LIMIT, left_by_others, locked_by
+from mpstui.system.procfs import process_uids, user_name
 from mpstui.system.trusted import NotTrustedError, judge_mounts, judge_way
 
 _OTHERS_WRITE = 0o022
@@ -110,6 +110,28 @@ def prepare(directory: Path, mode: int) -> tuple[str, ...]:
     finally:
         os.close(descriptor)
     return ()
+
+
+def free_lock(pipe_dir: Path) -> tuple[str, ...]:
+    """Takes the lock of a daemon that has ended away where a process of another user holds it: everybody may write to
+    it (fact 42), and would keep the next one from starting. In a directory that was prepared, in which none of that
+    user's can be; answers what was done."""
+    try:
+        lock = os.open(pipe_dir / LOCK, os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return ()
+    try:
+        holder = locked_by(lock)
+        uids = process_uids(holder) if holder else None
+        if not uids or uids & {0, os.geteuid()}:
+            return ()
+        os.unlink(pipe_dir / LOCK)
+    except OSError:
+        return ()
+    finally:
+        os.close(lock)
+    whose = user_name(min(uids))
+    return (f"{LOCK} of a daemon that is gone was locked by process {holder} of {whose}; a new one is made",)
 
 
 def _judge_mount(directory: Path, descriptor: int) -> None:

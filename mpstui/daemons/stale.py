@@ -13,11 +13,10 @@ from typing import Final
 from mpstui.control.commandline import PROGRAM, SOCKETS
 from mpstui.control.holder import is_served
 from mpstui.core.text import path_text
-from mpstui.observe.discovery import Place, discover, is_steered
+from mpstui.observe.discovery import LOCK, Place, discover, is_steered
 
 REMOVED: Final = "stale files were removed"
 """How the line begins that says so; others say why not."""
-_LOCK: Final = "control_lock"
 _LEFT: Final[Mapping[str, Callable[[int], bool]]] = {
     "control": stat.S_ISSOCK,
     "control_privileged": stat.S_ISSOCK,
@@ -71,7 +70,7 @@ def _clean(folder: int, pipe_dir: Path) -> tuple[str, ...]:
         return (f"nothing was removed from {path_text(pipe_dir)}: {why}",)
     lock = None
     try:
-        lock = os.open(_LOCK, os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+        lock = os.open(LOCK, os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
         fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except FileNotFoundError:
         pass  # a daemon that lives has one

@@ -25,7 +25,7 @@ from mpstui.core.model import MEMORY_VARIABLE, PERCENTAGE_VARIABLE, PRIORITY_VAR
 from mpstui.core.requests import ExitStatus, Progress
 from mpstui.core.text import listed, path_text, printable
 from mpstui.core.trust import end_usurped, usurpation
-from mpstui.daemons.directories import DaemonError, check, check_length, prepare
+from mpstui.daemons.directories import DaemonError, check, check_length, free_lock, prepare
 from mpstui.daemons.spec import DaemonSpec, Started
 from mpstui.observe.discovery import Place, discover
 from mpstui.plan.cpus import cpu_text
@@ -107,6 +107,7 @@ async def _start(spec: DaemonSpec, binary: tuple[str, ...], deadline: float, pro
     for directory in (spec.pipe_dir, spec.log_dir):
         check(directory)
     details = [note for directory in (spec.pipe_dir, spec.log_dir) for note in prepare(directory, mode)]
+    details += free_lock(spec.pipe_dir)
     if place.state == "stale":
         details.append("files of a daemon that is gone were taken over")
     details += _not_taken(os.environ)

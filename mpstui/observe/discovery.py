@@ -485,27 +485,32 @@ def lock_holder(pipe_dir: Path, daemons: Sequence[DaemonProcess] = ()) -> int | 
     daemon of this one. ``daemons``: those that were looked at just now.
     """
     try:
-        fd = os.open(pipe_dir / "control_lock", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+        fd = os.open(pipe_dir / LOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
     except (OSError, ValueError):
         return None
     try:
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode) or found.st_uid not in _users(pipe_dir):
             return None
-        answer = fcntl.fcntl(fd, fcntl.F_GETLK, struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+        holder = locked_by(fd)
     except OSError:
         return None
     finally:
         os.close(fd)
-    kind, _, _, _, holder = struct.unpack(_FLOCK, answer)
-    if kind == fcntl.F_UNLCK:
-        return None
-    if holder <= 0:
-        return 0
+    if not holder:
+        return holder
     if not (process_uids(holder) or frozenset()) <= _makers(pipe_dir):
         return None
     is_here = is_daemon_of(pipe_dir, holder, daemons)
     return holder if is_here or (is_here is None and found.st_nlink == 1) else None
+
+
+def locked_by(fd: int) -> int | None:
+    """The PID of whoever holds a lock on this file, as the kernel says; 0 for one that has none here, None for nobody.
+    Raises OSError."""
+    answer = fcntl.fcntl(fd, fcntl.F_GETLK, struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+    kind, _, _, _, holder = struct.unpack(_FLOCK, answer)
+    return None if kind == fcntl.F_UNLCK else max(0, holder)
 
 
 def _users(pipe_dir: Path) -> set[int]:
@@ -724,7 +729,8 @@ WELL_KNOWN: Final = (
 PATH_LIMIT: Final = 83
 """Bytes; with a longer path the daemon fails to start and leaves no log."""
 _PID_FILE: Final = f"{PROGRAM}.pid"
-_FILES: Final = ("control", "control_privileged", "control_lock", "log", _PID_FILE)
+LOCK: Final = "control_lock"
+_FILES: Final = ("control", "control_privileged", LOCK, "log", _PID_FILE)
 OPENED: Final = (*_FILES, _LOG, "server.log")
 """By a daemon that starts, in its two directories."""
 _PLACES_LIMIT: Final = 32

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from mpstui.core.model import ProcessKey
+from mpstui.daemons.directories import free_lock
 from mpstui.daemons.spec import DaemonSpec
 from mpstui.daemons.start import taken
 from mpstui.observe import discovery
@@ -20,7 +21,7 @@ from mpstui.system import procfs
 from mpstui.system.procfs import HiddenProcessError
 
 from .conftest import Stranger
-from .programs import LIAR, ROOT, lying_daemon, posing
+from .programs import LIAR, ROOT, lying_daemon, mpstui, posing
 
 HOLDS = {
     "to write": "f = open(lock, 'w'); fcntl.lockf(f, fcntl.LOCK_EX)",
@@ -168,3 +169,29 @@ def test_a_lock_that_a_stranger_holds_takes_no_daemon_from_its_user(stranger: St
     holds(stranger, pipe_dir, "to read")
     place = discover([pipe_dir], env={})[0]
     assert (place.state, place.pid) == ("running", daemon.pid)
+
+
+@pytest.mark.slow
+def test_a_lock_that_was_left_and_a_stranger_holds_keeps_root_from_no_start(
+    stranger: Stranger, roots: Stranger
+) -> None:
+    """The daemon's own program says then that one runs already, and mpstui said so too."""
+    pipe_dir, log_dir = roots.home / "mps", roots.home / "log"
+    at = ("--pipe-dir", pipe_dir)
+    pipe_dir.mkdir()
+    (pipe_dir / "control_lock").touch()
+    (pipe_dir / "control_lock").chmod(0o666)
+    hold = "import fcntl, sys; f = open(sys.argv[1], 'r+'); fcntl.lockf(f, fcntl.LOCK_EX); print('held', flush=True)"
+    his = stranger.start_python(f"{hold}; sys.stdin.read()", pipe_dir / "control_lock", stdin=subprocess.PIPE)
+    assert his.stdout is not None
+    assert his.stdout.readline() == "held\n"
+    done = mpstui("daemon", "start", *at, "--log-dir", log_dir, timeout=300)
+    try:
+        assert done.returncode == 0, done.stderr
+        assert f"was locked by process {his.pid} of UID {stranger.uid}; a new one is made" in done.stdout + done.stderr
+        assert free_lock(pipe_dir) == (), "the daemon's own is left"
+        assert (pipe_dir / "control_lock").exists()
+    finally:
+        stopped = mpstui("daemon", "stop", "--force", "--yes", *at, timeout=300)
+    assert stopped.returncode == 0, stopped.stderr
+    assert his.poll() is None
