@@ -141,7 +141,7 @@ async def _watch(options: argparse.Namespace, pipe_dirs: Sequence[Path], metrics
         seen: list[Snapshot] = []
         if options.once:
             snapshot = await node.snapshot()
-            metrics.take(snapshot, snapshot.time)
+            metrics.take(snapshot, None)
             metrics.watched(snapshot.time if snapshot.nvml_detail is None else None, None, _log_bytes(snapshot))
             return _write(options.textfile, metrics)
         tasks = [

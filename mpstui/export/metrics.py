@@ -64,7 +64,7 @@ COUNTED: Final[Mapping[EventKind, _Count]] = {
     ),
     "server_failed": _Count("server_start_failures", "Servers that ended before they were ready."),
     "client_connected": _Count("clients_connected", "Clients that have connected."),
-    "client_disconnected": _Count("clients_disconnected", "Clients that have gone."),
+    "client_disconnected": _Count("clients_disconnected", "Clients that were seen to disconnect."),
     "terminate_requested": _Count(
         "terminate_requests", "Times that terminate_client was sent, by mpstui or by others."
     ),
@@ -181,6 +181,7 @@ class Metrics(Collector):
         self._sessions: int | None = None
         self._log_bytes: Mapping[tuple[str, str], int] = {}
         self._answers: Mapping[Path, float] = {}
+        self._counting = False
         self._counts: Counter[tuple[str, str, str]] = Counter()
         self._seen: frozenset[tuple[object, ...]] = frozenset()
         self._groups: dict[tuple[str, ...], None] = {}
@@ -188,12 +189,14 @@ class Metrics(Collector):
 
     # Told by whoever watches the node.
 
-    def take(self, snapshot: Snapshot, since: float) -> None:
-        """The node as it is now. ``since``: from when on events count, in seconds since the epoch."""
+    def take(self, snapshot: Snapshot, since: float | None) -> None:
+        """The node as it is now. ``since``: from when on events count, in seconds since the epoch; None: none is
+        counted, so that no number of them is told."""
         keys = {event.key: event for event in snapshot.events}
         with self._lock:
+            self._counting = since is not None
             for key, event in keys.items():
-                if key in self._seen or event.time is None or event.time < since:
+                if since is None or key in self._seen or event.time is None or event.time < since:
                     continue
                 place = "" if event.pipe_dir is None else path_text(event.pipe_dir)
                 if event.kind == "xid":
@@ -260,7 +263,8 @@ class Metrics(Collector):
         if shown is not None:
             daemons = _exported(shown.daemons)
             self._walk(found, shown, daemons)
-            self._count(found, shown, daemons)
+            if self._counting:
+                self._count(found, shown, daemons)
             text = "When the daemon last answered; its state is from that time. It is asked only after a change."
             for daemon in daemons:
                 if daemon.pid is not None and (answered := self._answers.get(daemon.pipe_dir)) is not None:

@@ -268,6 +268,12 @@ def _share(client: Client) -> float | None:
     return None if client.percentage_at_most else client.active_thread_percentage
 
 
+def _share_or_all(client: Client) -> float | None:
+    """The same, and all of the SMs where it is known that nothing limits it."""
+    unlimited = client.percentage_known and client.active_thread_percentage is None and client.sm_partition is None
+    return 100.0 if unlimited else _share(client)
+
+
 def _no_share(client: Client) -> str:
     """In the place of a percentage that a client does not have: with a static partition none has an effect."""
     return "none" if client.percentage_known else "" if client.sm_count is not None else UNKNOWN
@@ -356,7 +362,7 @@ def _idle_memory(client: Client, view: View) -> int | None:
     if found is None or found.launches_per_second is None:
         return None
     idle = found.idle_since is not None and view.snapshot.time - found.idle_since >= _IDLE
-    return sum(client.gpu_memory.values()) if idle else 0
+    return _used(client) if idle else 0
 
 
 _WHOLE_RATE: Final = 16
@@ -578,7 +584,10 @@ CLIENT: Final[Thing[Client]] = Thing(
                 legend=OUTDATED_LEGEND, total=Total(_added(_share), _total_threads),
             ),
             row=Text(70, "THREADS", _threads_row), detail=Detail("mps", 40, facts=_threads_facts), word="threads",
-            metric=Metric("client_active_thread_ratio", "Shares of the SMs, added up: over 1 they share SMs."),
+            metric=Metric(
+                "client_active_thread_ratio", "Shares of the SMs, added up: over 1 they share SMs.",
+                lambda c, v: _share_or_all(c),
+            ),
         ),
         Field(
             "namespace", "namespace", TEXT, lambda c, v: c.namespace, null=True,

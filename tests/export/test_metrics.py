@@ -180,6 +180,32 @@ def test_launches_are_told_where_they_are_counted() -> None:
     assert value(found, "mps_client_launches_per_second") == 12
 
 
+def test_memory_of_an_idle_client_that_is_not_known_is_not_0() -> None:
+    idle = Activity(launches_per_second=0.0, idle_since=NOW - 900)
+    mine = client(0, activity=idle, gpu_memory={}), client(5, activity=idle, user="bob", gpu_memory={GPU0: 7})
+    found = told(one_daemon(servers=(server(clients=mine),)))
+    assert [labels["user"] for labels in names(found, "mps_client_idle_memory_used_bytes")] == ["bob"]
+
+
+def test_a_client_of_protocol_3_without_a_limit_may_use_all_sms() -> None:
+    """Where it was left out of the sum, clients that may use the whole GPU came to less than one GPU."""
+    mine = (
+        client(0, active_thread_percentage=25.0),
+        client(5, active_thread_percentage=None, percentage_known=True),
+        client(6, active_thread_percentage=None, percentage_known=False),
+        client(7, active_thread_percentage=None, percentage_known=True, sm_partition="x"),
+    )
+    found = told(one_daemon(servers=(server(clients=mine),)))
+    assert value(found, "mps_client_active_thread_ratio") == 1.25
+
+
+def test_what_is_written_once_counts_no_events() -> None:
+    """A program that has just been started has counted nothing: 0 faults each time, whatever happens."""
+    metrics = Metrics()
+    metrics.take(replace(one_daemon(), events=(event("fatal_fault", NOW),)), None)
+    assert not [sample.name for sample in samples(metrics) if sample.name.endswith("_total")]
+
+
 def test_neither_pid_nor_command_unless_asked_for() -> None:
     text = Metrics()
     text.take(rich(), NOW)
@@ -355,11 +381,14 @@ def test_promtool_has_nothing_to_say(tmp_path: Path) -> None:
 
 
 def test_every_metric_is_in_the_documentation() -> None:
-    known = {f"mps_{each.metric.name}" for thing in things(SNAPSHOT) for each in thing.fields if each.metric}
-    known |= {f"mps_{count.name}_total" for count in COUNTED.values()}
+    fields = [each.metric for thing in things(SNAPSHOT) for each in thing.fields if each.metric]
+    helps = {f"mps_{metric.name}": metric.help for metric in fields}
+    known = {*helps, *(f"mps_{count.name}_total" for count in COUNTED.values())}
     metrics = Metrics()
     metrics.take(replace(rich(), events=(event("xid", NOW, values={"xid": "31"}),)), NOW - 9)
     metrics.watched(NOW, 3, {("/tmp/mps_0", "server.log"): 77}, {Path("/tmp/mps_0"): NOW - 5})
     known |= {sample.name for sample in samples(metrics)}
-    written = set(re.findall(r"^\| `(mps_\w+)`", PAGE.read_text(), re.MULTILINE))
-    assert written == known
+    rows = dict(re.findall(r"^\| `(mps_\w+)` \|.*\| (.*) \|$", PAGE.read_text(), re.MULTILINE))
+    assert set(rows) == known
+    helps |= dict(re.findall(r"^# HELP (\w+) (.*)$", metrics.rendered("")[1].decode(), re.MULTILINE))
+    assert {name: rows[name] for name in helps} == helps
