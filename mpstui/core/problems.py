@@ -14,6 +14,9 @@ from mpstui.core.condition import meaning_of
 from mpstui.core.model import Health, Problem, Severity
 from mpstui.core.text import printable
 
+MULTI_USER: Final = "multi-user mode (drivers from 555 on)"
+"""What serves the clients of all users at once, by one server; facts 46: 550 has no such mode."""
+
 
 class Words(NamedTuple):
     """Complete sentences."""
@@ -127,7 +130,7 @@ KINDS: Final[Mapping[str, Mapping[Severity, Words]]] = {
     "pending": {
         "warning": Words(
             "Clients wait for a server of another user to end.",
-            "They get a server when the present server has no clients left, or the daemon runs with -multiuser-server.",
+            f"They get a server when the present server has no clients left, or the daemon runs in {MULTI_USER}.",
         ),
         "info": Words(
             "Clients wait for a server.", "They get a server when the server that is being started is ready."

@@ -8,6 +8,7 @@ from typing import Final
 
 from mpstui.core.limits import own_numbers
 from mpstui.core.model import DEVICES_VARIABLE, Client, Daemon, Device, Problem, Server, Snapshot
+from mpstui.core.problems import MULTI_USER
 from mpstui.core.text import client_pids, format_size, nouns, owner, path_text, plural, printable
 from mpstui.core.trust import is_lying
 from mpstui.core.v3 import Namespace
@@ -108,7 +109,8 @@ def users(facts: Facts) -> Iterator[Finding]:
         elif waiting - served and any(True for _ in daemon.clients()):
             behind, verb = waiting - served, "waits" if len(waiting - served) == 1 else "wait"
             text = f"{_named(daemon, behind)} {verb} until the clients of {_named(daemon, served)} have ended"
-            remedy = "To serve them together: nvidia-cuda-mps-control -d -M (they then share one server's faults)."
+            remedy = f"To serve them together, start the daemon in {MULTI_USER}: mpstui daemon start --multi-user"
+            remedy += " (they then share one server's faults)."
             yield Finding("users", "warning", subject, text, remedy)
         elif daemon.multiuser is None:
             yield Finding("users", "unknown", subject, "whether multi-user mode is on is not known")
@@ -192,8 +194,18 @@ def memory_limits(facts: Facts) -> Iterator[Finding]:
             *(limits for _, limits in _of_namespaces(daemon)),
         )
     )
+    if not found and not limited and any(map(_limits_unread, facts.snapshot.daemons)):
+        found = [Finding("memory_limits", "unknown", "limits", "a daemon has not told whether a memory limit is set")]
     text = "the memory limits fit the devices" if limited else "no memory limit is set"
     yield from found or [Finding("memory_limits", "ok", "limits", text)]
+
+
+def _limits_unread(daemon: Daemon) -> bool:
+    """Whether it may have memory limits that nobody has read: they are read along with the percentage, which is always
+    set; logs tell of what was set alone."""
+    if not daemon.runs or daemon.v3 is not None or daemon.lacking("get_device_pinned_mem_limit") is not None:
+        return daemon.closed
+    return daemon.by_logs or daemon.default_active_thread_percentage is None
 
 
 def _small_limits(facts: Facts) -> Iterator[Finding]:

@@ -23,6 +23,7 @@ from mpstui.core.model import (
     Server,
     Snapshot,
 )
+from mpstui.core.problems import MULTI_USER
 from mpstui.core.text import UNKNOWN, format_size, owner, path_text, plural, printable
 from mpstui.core.trust import as_yet, end_usurped
 from mpstui.core.v3 import DEFAULT
@@ -256,7 +257,7 @@ def _of_waiting(program: Program, neighbours: Sequence[Neighbour]) -> Iterator[R
                 yield Reason(
                     "pending", "sure", f"it waits in the daemon in {where}{after}",
                     (f"control.log: a server of another user runs; its clients: {ahead or 'none known'}",),
-                    "It goes on when those have ended; a daemon started with -multiuser-server serves all users.",
+                    f"It goes on when those have ended; a daemon in {MULTI_USER} serves all users.",
                 )  # fmt: skip
         for lost in each.daemon.lost:
             if lost.key == program.key:
@@ -407,8 +408,8 @@ def _of_daemon(program: Program, near: Neighbour, snapshot: Snapshot) -> Iterato
             "server_user", "likely",
             f"server {server.pid} belongs to {owner(server.user, server.uid)}, and has clients",
             (f"one server runs at a time; it has {plural(count, 'client')}",),
-            "It gets a server when these have ended: until then it waits, or its CUDA calls give error 807. With "
-            "-multiuser-server users share a server.",
+            "It gets a server when these have ended: until then it waits, or its CUDA calls give error 807. In "
+            f"{MULTI_USER} users share a server.",
         )  # fmt: skip
     if daemon.health in {"held", "blocked"} and daemon.condition.cause in {"terminated_twice", "quitting"}:
         yield Reason(

@@ -38,7 +38,7 @@ from mpstui.core.model import (
     Severity,
     StartFailures,
 )
-from mpstui.core.problems import KINDS, problem
+from mpstui.core.problems import KINDS, MULTI_USER, problem
 from mpstui.core.text import UNKNOWN, client_pids, format_size, listed, moment_text, owner, path_text, printable
 from mpstui.core.trust import Speaker, as_yet, cut_off_by, end_not_found, end_usurped, to_its_owner, whose_word
 from mpstui.core.v3 import DEFAULT
@@ -635,7 +635,7 @@ def _of_pending(daemon: Daemon) -> Iterable[Problem]:
             continue
         remedy = (
             f"{they.capitalize()} a server when the present server has no clients left, "
-            "or the daemon runs with -multiuser-server."
+            f"or the daemon runs in {MULTI_USER}."
         )
         until = f"server {server} ends"
         if ahead := [client for client in daemon.clients() if client.pid in group[0].waits_for]:  # what frees it first

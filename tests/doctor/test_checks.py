@@ -69,6 +69,7 @@ def daemon(*clients, **fields):
         "version": "13000",
         "driver": "580.1",
         "multiuser": False,
+        "default_active_thread_percentage": 100.0,
         "ordinals": {"0": GPU, "1": OTHER},
         "servers": (server,),
     }
@@ -468,3 +469,26 @@ def test_growth_is_by_the_times_in_the_log():
     assert growth(b"half a line\n" + tail) == pytest.approx((len(tail) + 12) * 6)
     assert growth(line % 1 * 5) is None
     assert growth(b"no times") is None
+
+
+@pytest.mark.parametrize("driver", ["470.256.02", "535.261.03", "550.163.01", "555.58.02", None])
+def test_who_waits_is_offered_nothing_that_the_driver_does_not_have(driver):
+    """It was "-d -M": up to 550 that opens a control session on the daemon that runs, and 555 does not know -M."""
+    (found,) = sharing.users(facts(daemon(replace(client(), uid=2001), driver=driver, pending=(waiting(2002),))))
+    assert "-M" not in found.remedy
+    assert "drivers from 555 on" in found.remedy
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, "ok"),
+        ({"default_active_thread_percentage": None, "condition": Condition("held", "held")}, "unknown"),
+        ({"default_active_thread_percentage": None, "condition": Condition("stale", "stale")}, "ok"),
+        ({"default_active_thread_percentage": None, "lacks": frozenset(("get_device_pinned_mem_limit",))}, "ok"),
+    ],
+)
+def test_that_no_memory_limit_is_set_is_said_where_that_was_read(changes, said):
+    """Of a daemon that is held, whose defaults are "—" in the status, it said that no limit is set."""
+    (found,) = sharing.memory_limits(facts(daemon(**changes)))
+    assert found.verdict == said

@@ -32,7 +32,7 @@ async def test_each_process_is_explained() -> None:
         assert "It has waited for 1m, since 12:03:16." in text
         assert "it waits for server 1402, which serves alice, carol, to end" in text
         assert "3000 alice python train.py" in text
-        assert "-multiuser-server" in text
+        assert "multi-user mode (drivers from 555 on)" in text
         assert "It gets a server when 2 clients end: wait, or ask their owners" in text
         await pilot.press("j")
         assert "A server is being started for it." in said(app)

@@ -13,6 +13,7 @@ from mpstui.api import Unavailable
 from mpstui.core.cells import client_line, gpu_in_text
 from mpstui.core.late import dataclass
 from mpstui.core.model import Daemon, LostClient, OutsideClient, PendingClient, ProcessKey, Snapshot
+from mpstui.core.problems import MULTI_USER
 from mpstui.core.text import UNKNOWN, format_age, format_size, owner, plural
 from mpstui.core.trust import to_its_owner
 from mpstui.doctor.why import Diagnosis
@@ -217,9 +218,7 @@ class UsersScreen(ListScreen):
             out.append(Para(f"{key} terminates and kills {them}, after asking", "accent", "→"))
             if (refused := self.refusal(_KILL, self._ahead())) is not None:
                 out.append(Para(f"Not now: {refused}.", "warn", "▲"))
-        out.append(
-            Para("For good: a daemon started with -multiuser-server, where users share the faults too", "accent", "→")
-        )
+        out.append(Para(f"For good: a daemon in {MULTI_USER}, where users share the faults too", "accent", "→"))
         return out
 
     def own_hints(self) -> list[KeyHint]:
