@@ -150,6 +150,8 @@ def _claimed(snapshot: Snapshot, daemon: Daemon, euid: int | None) -> Collection
 def _unknown(snapshot: Snapshot, euid: int | None) -> Iterator[str]:
     """What nobody tells of who uses the devices."""
     running = any(daemon.runs for daemon in snapshot.daemons)
+    if not snapshot.looked:
+        yield "The clients are not known: nothing of the node was read."
     for daemon in snapshot.daemons:
         why = f"{path_text(daemon.pipe_dir)} is {daemon.state_word}: {(daemon.health_detail or UNKNOWN).rstrip('.')}"
         if daemon.closed:

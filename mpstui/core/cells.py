@@ -63,6 +63,15 @@ def no_daemon(snapshot: Snapshot | None) -> str:
     return "still looking for daemons" if looking else "there is no daemon to act on"
 
 
+def not_told(snapshot: Snapshot, daemon: Daemon | None) -> str:
+    """Why nobody in a list does not mean that nobody is there; empty where it does."""
+    if not snapshot.looked:
+        return "nothing of the node had been read at that time" if snapshot.past else "nothing of the node is read yet"
+    if daemon is None or daemon.servers_known:
+        return ""
+    return "the daemon has not told of its clients"
+
+
 def health_word(daemon: Daemon, *, claimant: str | None = None) -> tuple[str, str]:
     """The mark and word of its health, and their style. With a server in FAULT a daemon that answers is not well.
     ``claimant``: the other user whose word alone that is."""

@@ -17,7 +17,7 @@ from textual.widget import Widget
 
 from mpstui.config import CommandSpec
 from mpstui.core.cells import client_line, no_daemon, with_indices
-from mpstui.core.model import Daemon, Device, Event, Problem, ProcessKey, Server, Snapshot
+from mpstui.core.model import Client, Daemon, Device, Event, Problem, ProcessKey, Server, Snapshot
 from mpstui.core.text import UNKNOWN, Line, Span, path_text, plural, printable
 from mpstui.fields import CLIENT, Group, Limit, Shown, groups_of, possible_columns, wished
 from mpstui.operations.operation import Operation
@@ -896,7 +896,13 @@ class Overview(WithPast, WithTrouble, Ground):
 
     def _by_user(self) -> list[Group]:
         clients = self.clients
-        return sorted(groups_of(clients.everybody, "user", clients.view), key=lambda each: each.order)
+        return sorted(groups_of(self._everybody() or (), "user", clients.view), key=lambda each: each.order)
+
+    def _everybody(self) -> Sequence[Client] | None:
+        """All clients of the daemon, None while they are not known; their panel, while it is not shown, has those that
+        were there before."""
+        daemon = self.daemon
+        return tuple(daemon.clients()) if daemon is not None and daemon.servers_known else None
 
     # The filter.
 
@@ -973,9 +979,9 @@ class Overview(WithPast, WithTrouble, Ground):
         clients = self.clients
 
         def picks() -> list[Pick]:
-            everybody = Pick(
-                None, "everybody", plural(len(clients.everybody), "client"), " " if clients.filter else "●"
-            )
+            known = self._everybody()
+            count = "not known" if known is None else plural(len(known), "client")
+            everybody = Pick(None, "everybody", count, " " if clients.filter else "●")
             return [everybody, *map(of_user, self._by_user())]
 
         def of_user(group: Group) -> Pick:

@@ -205,11 +205,6 @@ class ClientsPanel(TablePanel[Client | Group]):
         return {each.id: cells for each, cells in self.columns(self.inner)}
 
     @property
-    def everybody(self) -> Sequence[Client]:
-        """All clients of the daemon."""
-        return self._all
-
-    @property
     def cursor_group(self) -> Group | None:
         """The group whose line the cursor is on."""
         row = self.cursor_row

@@ -103,7 +103,7 @@ class EventsPanel(TablePanel[Event]):
         return row.key
 
     def empty(self) -> str:
-        return "nothing has happened yet"
+        return "no event is known yet"
 
     def plain(self, row: Event) -> str:
         """An event that is bad is so in all of its line."""

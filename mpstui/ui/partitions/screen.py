@@ -6,7 +6,7 @@ from typing import ClassVar, Final, NamedTuple
 
 from textual.binding import Binding, BindingType
 
-from mpstui.core.cells import client_line
+from mpstui.core.cells import client_line, not_told
 from mpstui.core.model import Chunks, Daemon, PartitionTable, SmPartition, Snapshot
 from mpstui.core.text import UNKNOWN, owner, plural
 from mpstui.operations.partitions import export_lines, not_static
@@ -109,10 +109,11 @@ class PartsPanel(Panel[Part]):
         )
 
 
-def _why_none(daemon: Daemon | None) -> str:
+def _why_none(snapshot: Snapshot, daemon: Daemon | None) -> str:
     """Why a daemon shows no partitions, and what would give it some."""
     if daemon is None:
-        return "There is no daemon here."
+        why = not_told(snapshot, daemon)
+        return f"Not known: {why}." if why else "There is no daemon here."
     if not daemon.static_partitioning:
         return f"This daemon has no static SM partitions: {not_static(daemon)}."
     return f"Not known: {daemon.partitions_detail or 'they have not been read yet'}."
@@ -172,7 +173,7 @@ class PartitionsScreen(ListScreen):
     def describe(self, snapshot: Snapshot) -> tuple[str, list[Para]]:
         part, daemon = self.part, self.daemon
         if part is None or daemon is None:
-            return "No partitions", [Para(_why_none(daemon))]
+            return "No partitions", [Para(_why_none(snapshot, daemon))]
         return "Device" if part.partition is None else "Partition", about(daemon, part)
 
     def own_hints(self) -> list[KeyHint]:

@@ -10,7 +10,7 @@ from typing import ClassVar, Final
 from textual.binding import Binding, BindingType
 
 from mpstui.core.blast import blast_of, blast_radius, bridges, groups, over, server_of, without
-from mpstui.core.cells import client_line, gpu_in_text, gpu_label
+from mpstui.core.cells import client_line, gpu_in_text, gpu_label, not_told
 from mpstui.core.late import dataclass
 from mpstui.core.model import Client, Daemon, ProcessKey, Server, Snapshot
 from mpstui.core.text import UNKNOWN, listed, owner, plural
@@ -76,9 +76,12 @@ class GraphPanel(Panel[GraphNode]):
         self._indices: Mapping[str, int | None] = {}
         self._lost: frozenset[ProcessKey] = frozenset()
         self._hit: frozenset[str] = frozenset()
+        self.unread = ""
+        """Why it is not known which clients there are."""
 
     def take(self, daemon: Daemon | None, snapshot: Snapshot) -> None:
         self._indices = snapshot.indices
+        self.unread = not_told(snapshot, daemon)
         rows = nodes_of(daemon) if daemon else []
         used = {uuid for row in rows for uuid in row.client.device_uuids}
         serves = set(daemon.ordinals.values()) if daemon else set()
@@ -101,7 +104,7 @@ class GraphPanel(Panel[GraphNode]):
         return (("Clients × GPUs", "title"), (f" {len(self.rows)}", "dim"))
 
     def empty(self) -> str:
-        return "no client: nothing can be lost"
+        return f"not known: {self.unread}" if self.unread else "no client: nothing can be lost"
 
     def _column(self, width: int) -> int:
         """Cells of a GPU's column, odd so that its line is in the middle."""
@@ -226,6 +229,8 @@ class BlastScreen(ListScreen):
         believed = whose is None
         if daemon is None or client is None or (radius := blast_of(daemon, client.key, believed=believed)) is None:
             self.graph.mark(frozenset(), frozenset())
+            if why := not_told(snapshot, daemon):
+                return "What if", [Para(f"Which clients there are is not known: {why}.", "text", UNKNOWN)]
             return "What if", [Para("There is no client that could fault.", "dim")]
         server = server_of(daemon, client.key)
         if believed and server is not None and client.key in over(daemon, server):

@@ -11,7 +11,7 @@ from typing import ClassVar, Final, Literal
 
 from textual.binding import Binding, BindingType
 
-from mpstui.core.cells import with_indices
+from mpstui.core.cells import not_told, with_indices
 from mpstui.core.faults import FaultReport, OwnerNote, fault_reports
 from mpstui.core.late import dataclass
 from mpstui.core.model import Client, ProcessKey, Server, Snapshot
@@ -129,6 +129,8 @@ class VictimsPanel(TablePanel[Victim]):
     GUTTER: ClassVar[int] = 3
     untold = False
     """A server is in FAULT, and no log tells whom it hit."""
+    unread = ""
+    """Why it is not known whether a server is in FAULT."""
 
     def key(self, row: Victim) -> ProcessKey:
         return row.key
@@ -138,6 +140,8 @@ class VictimsPanel(TablePanel[Victim]):
         return (("Clients", "title"), (f" {left} left to end" if left else "", "bad"))
 
     def empty(self) -> str:
+        if self.unread:
+            return f"not known: {self.unread}"
         return "not known: no log names the affected clients" if self.untold else "no client of a server in FAULT"
 
 
@@ -174,6 +178,7 @@ class FaultScreen(ListScreen):
         there = [*(c.key for c in daemon.clients()), *(lost.key for lost in daemon.lost)] if daemon else []
         self._seen = victims_of(self._seen, present, there)
         self.panel.untold = bool(self._failed()) and not present
+        self.panel.unread = not_told(snapshot, daemon)
         self._set_rows(self._seen)
 
     def _set_rows(self, rows: list[Victim]) -> None:
@@ -244,6 +249,8 @@ class FaultScreen(ListScreen):
                 text = f"Server {failed[0].pid} is in FAULT. No log reports it, so the affected clients are not known."
                 then = "New clients are refused until the last client that was hit has ended."
                 return f"Server {failed[0].pid} in FAULT", [Para(text, "bad", "✕"), Para(then, "text")]
+            if why := not_told(snapshot, daemon):
+                return "Fault", [Para(f"Whether a server is in FAULT is not known: {why}.", "text", UNKNOWN)]
             said = [Para("No server is in FAULT.", "good", "✓")]
             if over is not None:
                 said.append(Para(f"{recovery_text(snapshot, over).capitalize()}.", "good", "✓"))

@@ -11,6 +11,7 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 
 from mpstui.api import Unavailable
+from mpstui.core.cells import not_told
 from mpstui.core.model import Event, Snapshot
 from mpstui.core.suspects import ADVICE, RUN, START, Ranked, Ranking, faults_of, rank
 from mpstui.core.text import UNKNOWN, client_pids, plural
@@ -54,8 +55,11 @@ class SuspectsPanel(TablePanel[Ranked]):
     def title(self) -> Line:
         return (("Suspects", "title"), (f" {plural(self.total, 'fault')}", "dim"), *self.under_way)
 
+    unread = ""
+    """Why it is not known whether there was a fault."""
+
     def empty(self) -> str:
-        return "nobody: no fatal fault is in the history"
+        return f"not known: {self.unread}" if self.unread else "nobody: no fatal fault is in the history"
 
     def plain(self, row: Ranked) -> str:
         return "bold" if self.key(row) in self.leaders else "text"
@@ -122,6 +126,7 @@ class SuspectsScreen(ListScreen):
                 self._known[event.key] = event
         users = {client.uid: client.user for client in (daemon.clients() if daemon else ()) if client.user}
         self._ranking = rank(sorted(self._known.values(), key=lambda event: event.time or 0.0), users)
+        self.suspects.unread = "" if self._known else not_told(snapshot, daemon)
         self.suspects.take(self._ranking)
 
     def describe(self, snapshot: Snapshot) -> tuple[str, list[Para]]:
@@ -129,7 +134,10 @@ class SuspectsScreen(ListScreen):
 
     def _said(self) -> Iterator[Para]:
         ranking, row = self._ranking, self.suspects.cursor_row
-        yield Para(ranking.sentence, "bold" if ranking.faults else "good", "" if ranking.faults else "✓")
+        if self.suspects.unread:
+            yield Para(f"Whether there was a fatal fault is not known: {self.suspects.unread}.", "text", UNKNOWN)
+        else:
+            yield Para(ranking.sentence, "bold" if ranking.faults else "good", "" if ranking.faults else "✓")
         for note in ranking.notes:
             yield Para(note, "dim", "·")
         if self._trouble:

@@ -10,7 +10,7 @@ from typing import ClassVar, Final
 from textual.binding import Binding, BindingType
 
 from mpstui.api import Unavailable
-from mpstui.core.cells import client_line, gpu_in_text
+from mpstui.core.cells import client_line, gpu_in_text, not_told
 from mpstui.core.late import dataclass
 from mpstui.core.model import Daemon, LostClient, OutsideClient, PendingClient, ProcessKey, Snapshot
 from mpstui.core.problems import MULTI_USER
@@ -153,7 +153,7 @@ class UsersScreen(ListScreen):
     def fill(self, snapshot: Snapshot) -> None:
         daemon = self.daemon
         none = _NONE_WAITS if not snapshot.devices or (daemon is not None and daemon.by_logs) else _NONE
-        self.panel.none = none if _told(snapshot, daemon) else _NOT_TOLD
+        self.panel.none = _NOT_TOLD if not_told(snapshot, daemon) else none
         self.panel.view = View.of(snapshot, daemon)
         self.panel.set_rows(cases_of(snapshot, daemon))
 
@@ -284,15 +284,10 @@ class UsersScreen(ListScreen):
             self.copy("\n".join([title, *(para.text for para in said if para.text)]), title)
 
 
-def _told(snapshot: Snapshot, daemon: Daemon | None) -> bool:
-    """Whether nobody in the list means that there is nobody."""
-    return snapshot.looked and (daemon is None or daemon.servers_known)
-
-
 def _nobody(snapshot: Snapshot, daemon: Daemon | None, problems: str) -> list[Para]:
     """What is known where no process waits, computes past MPS or has lost its server."""
     out: list[Para] = []
-    if not _told(snapshot, daemon):
+    if not_told(snapshot, daemon):
         return [Para("The daemon has not listed its clients yet, so it is not known who waits.", "text", UNKNOWN)]
     if daemon is not None and daemon.serves_nobody:
         out.append(Para(f"No server starts: {problems} shows the problems.", "bad", "✕"))
