@@ -602,7 +602,9 @@ def _of_start(daemon: Daemon) -> Iterable[Problem]:
         text = f"No server starts: {found.count} ended before they were ready{since}, the last one {last}{which}."
     else:
         text = f"A server ended before it was ready, {last}{which}."
-    text += f" Its reason: “{found.reason}”." if found.reason else " server.log gives no reason."
+    text += (
+        f" Its reason: “{found.reason.rstrip('.')}”." if found.reason else " The logs that were read give no reason."
+    )
     yield problem("error", "server_start", path_text(daemon.pipe_dir), text, _START_REMEDY.get(found.reason or ""))
 
 
@@ -629,8 +631,12 @@ def _of_pending(daemon: Daemon) -> Iterable[Problem]:
         if server is None:
             text = f"{who} {'wait' if many else 'waits'} for a server.{unseen}"
             remedy = f"{they.capitalize()} a server when the server that is being started is ready."
-            if daemon.start_failures is not None:
+            if (failed := daemon.start_failures) is not None:
                 remedy = f"No server starts (see that problem). Until it is solved, {they} error 805."
+                if failed.count == 1:
+                    remedy = (
+                        f"{they.capitalize()} a server when one is ready; one has ended before that (see that problem)."
+                    )
             yield problem("info", "pending", subject, text, remedy)
             continue
         remedy = (

@@ -73,7 +73,7 @@ def test_how_often_since_when_and_why(words: str | None, late: bool) -> None:
     assert problem.severity == "error"
     assert "3 ended before they were ready since 2026-11-20 21:24:20" in problem.text
     assert "ikely cause" in problem.remedy
-    assert ("gives no reason" in problem.text) == (found.reason is None)
+    assert ("give no reason" in problem.text) == (found.reason is None)
     assert daemon.health == "unknown"
     node.set_probe(PIPE, Answer("get_server_list", Outcome.OK), at("21:25:00"))
     daemon = shot(node, "21:25:00")[1]
@@ -305,3 +305,18 @@ def test_a_client_came_after_a_process_that_was_there_then(
 ) -> None:
     """/proc tells a start to a hundredth, the log a line's: within a second they are one."""
     assert ClientRecord(7, 0.0, connected).came_after(start) is after
+
+
+def test_one_failed_start_is_not_told_to_who_waits_as_no_server_starts() -> None:
+    """Another one was being started for them, and the problem beside it said "A server ended before it was ready"."""
+    wait = control("NEW CLIENT 700 from user 0: Server is not ready, push client to pending list", clock="21:24:19.000")
+    again = control("Starting new server 98 for user 0", clock="21:24:21.000")
+    found = problems(fold("21:25:00", control=[*wait, *tries(95), *again]))
+    assert "No server starts" not in found["pending"].remedy
+    assert "when one is ready" in found["pending"].remedy
+
+
+def test_a_log_that_was_not_read_is_not_said_to_give_no_reason() -> None:
+    text = problems(fold("21:25:00", control=tries(95)))["server_start"].text
+    assert "server.log" not in text
+    assert text.endswith("The logs that were read give no reason.")
