@@ -818,6 +818,11 @@ def _runs(daemon: Mapping[str, Any]) -> bool:
     return daemon["health"] not in {"absent", "stale"} and daemon.get("cause") != "closed"
 
 
+def _told(daemon: Mapping[str, Any]) -> bool:
+    """Whether no servers means that it has none: it answers, or its logs are followed."""
+    return bool(daemon["servers"]) or daemon["health"] == "ok" or daemon.get("watch") == "logs"
+
+
 def from_status(name: str, told: Mapping[str, Any], now: float) -> FleetNode:
     """What ``status --json`` of a node says. Raises KeyError, TypeError, ValueError or AttributeError where it is
     none, or one of another schema."""
@@ -838,7 +843,7 @@ def from_status(name: str, told: Mapping[str, Any], now: float) -> FleetNode:
     )
     node = FleetNode(
         printable(name, 255),
-        clients=sum(_many(server["clients"]) for server in servers) if known else None,
+        clients=sum(_many(server["clients"]) for server in servers) if known and all(map(_told, known)) else None,
         pending=sum(_many(daemon.get("pending", [])) for daemon in daemons) if known else None,
         outside=_sum(device.get("outside_processes") for device in devices),
         contexts=_sum(device["contexts"] for device in devices),
@@ -1058,9 +1063,16 @@ def by_state(nodes: Sequence[FleetNode]) -> list[tuple[str, int]]:
 
 
 def clients_in(nodes: Sequence[FleetNode]) -> str:
-    """``7312 clients``"""
+    """``7312 clients``; at least as many, where there is a node of which that is not known."""
     known = [node.clients for node in nodes if node.clients is not None]
-    return plural(sum(known), "client") if known or not nodes else f"{UNKNOWN} clients"
+    if not known and nodes:
+        return f"{UNKNOWN} clients"
+    unknown = any(node.clients is None and not _without_daemon(node) for node in nodes)
+    return ("≥ " if unknown else "") + plural(sum(known), "client")
+
+
+def _without_daemon(node: FleetNode) -> bool:
+    return bool(node.daemons) and all(state in {"absent", "stale"} for state in node.daemons.values())
 
 
 def opening(command: str, host: str) -> list[str]:

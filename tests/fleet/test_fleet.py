@@ -284,6 +284,13 @@ def test_a_state_that_is_not_known_here_is_not_that_there_is_no_daemon() -> None
     assert judged(FleetNode("n1", daemons={"/p": "other"}), NOW).state == "NOT KNOWN", "the exporter's word for it"
 
 
+@pytest.mark.parametrize(("watch", "clients"), [("logs", 0), ("polling", None), ("none", None)])
+def test_no_servers_of_a_daemon_that_has_told_nothing_are_not_0_clients(watch: str, clients: int | None) -> None:
+    held = {**STATUS["daemons"][0], "health": "held", "cause": "held", "servers": [], "watch": watch}
+    node = from_status("n1", {**STATUS, "daemons": [held]}, NOW)
+    assert (node.state, node.clients) == ("HELD", clients)
+
+
 def test_of_a_directory_that_is_closed_nobody_knows_who_waits_there() -> None:
     closed = {**STATUS["daemons"][0], "health": None, "cause": "closed", "servers": []}
     node = from_status("n1", {**STATUS, "daemons": [closed]}, NOW)
@@ -900,5 +907,7 @@ def test_what_no_node_tells_is_no_number_above_them() -> None:
     """A node that does not answer, alone behind a filter, had "0 clients" above it."""
     away, one = FleetNode("a", "NO ANSWER"), FleetNode("b", "ok", clients=1)
     assert summary([away]) == "1 node: 1 NO ANSWER · — clients"
-    assert summary([away, one]) == "2 nodes: 1 NO ANSWER, 1 ok · 1 client"
+    assert summary([away, one]) == "2 nodes: 1 NO ANSWER, 1 ok · ≥ 1 client", "the other may have some"
+    none = FleetNode("c", "ABSENT", daemons={"/p": "absent"})
+    assert summary([none, one]) == "2 nodes: 1 ABSENT, 1 ok · 1 client"
     assert summary([]) == "0 nodes: none · 0 clients"
