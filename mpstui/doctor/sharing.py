@@ -185,7 +185,7 @@ def _same_on_the_machine(numbers: Sequence[int], set_to: str) -> bool:
 def memory_limits(facts: Facts) -> Iterator[Finding]:
     """Limits that are smaller than a context, or that promise more than the device has."""
     found = [*_small_limits(facts), *_beyond_the_device(facts), *_promised(facts), *_past_a_limit(facts)]
-    limited = any(_limits_on(device, facts) for device in facts.snapshot.devices) or any(
+    limited = any(_limits_on(device, facts)[0] for device in facts.snapshot.devices) or any(
         limits
         for daemon in facts.snapshot.daemons
         for limits in (
@@ -263,10 +263,11 @@ def _said(limit: int | None) -> str:
 
 def _promised(facts: Facts) -> Iterator[Finding]:
     for device in facts.snapshot.devices:
-        promised = _limits_on(device, facts)
+        promised, known = _limits_on(device, facts)
         if device.memory_total is not None and sum(promised) > device.memory_total:
             text = (
-                f"the limits of {plural(len(promised), 'client')} come to {format_size(sum(promised))}, "
+                f"the limits of {plural(len(promised), 'client')} come to {format_size(sum(promised))}"
+                f"{'' if known else ' at most'}, "
                 f"and it has {format_size(device.memory_total)}"
             )
             remedy = (
@@ -275,8 +276,9 @@ def _promised(facts: Facts) -> Iterator[Finding]:
             yield Finding("memory_limits", "warning", device.called, text, remedy)
 
 
-def _limits_on(device: Device, facts: Facts) -> list[int]:
-    found = []
+def _limits_on(device: Device, facts: Facts) -> tuple[list[int], bool]:
+    """Of each client on it that has one; and whether no client's own, which can only be lower, is unknown."""
+    found, known = [], True
     for daemon in facts.snapshot.daemons:
         ordinal = next((number for number, uuid in daemon.ordinals.items() if uuid == device.uuid), None)
         if ordinal is None:
@@ -288,7 +290,8 @@ def _limits_on(device: Device, facts: Facts) -> list[int]:
                 limit = spaces.get((name, client.namespace or ""), client.pinned_mem_limits).get(ordinal)
                 if limit is not None and device.uuid in client.device_uuids:
                     found.append(limit)
-    return found
+                    known &= client.memory_limit_known
+    return found, known
 
 
 def percentages(facts: Facts) -> Iterator[Finding]:

@@ -619,7 +619,10 @@ CLIENT: Final[Thing[Client]] = Thing(
             "pinned_mem_limits", "memory limits", SIZES, lambda c, v: c.pinned_mem_limits,
             about="Its memory limits, by the server's device ordinal.",
             detail=Detail("mps", 60, facts=_memory_limit_facts), command=MEMORY_LIMIT,
-            metric=Metric("client_memory_limit_bytes", "Limits of device memory, added up."),
+            metric=Metric(
+                "client_memory_limit_bytes", "Limits of device memory, added up.",
+                lambda c, v: c.pinned_mem_limits if c.memory_limit_known else None,
+            ),
         ),
         Field(
             "client_priority", "priority", INTEGER, lambda c, v: c.client_priority, null=True,

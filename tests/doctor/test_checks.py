@@ -492,3 +492,10 @@ def test_that_no_memory_limit_is_set_is_said_where_that_was_read(changes, said):
     """Of a daemon that is held, whose defaults are "—" in the status, it said that no limit is set."""
     (found,) = sharing.memory_limits(facts(daemon(**changes)))
     assert found.verdict == said
+
+
+@pytest.mark.parametrize(("known", "most"), [(True, ""), (False, " at most")])
+def test_limits_that_may_be_lower_come_to_no_more_than_that(known, most):
+    mine = [client(n, pinned_mem_limits={"0": 50 * GIB}, memory_limit_known=known) for n in (1, 2)]
+    (found,) = sharing.memory_limits(facts(daemon(*mine)))
+    assert found.evidence == f"the limits of 2 clients come to 100 GiB{most}, and it has 80.0 GiB"

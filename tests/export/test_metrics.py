@@ -199,6 +199,14 @@ def test_a_client_of_protocol_3_without_a_limit_may_use_all_sms() -> None:
     assert value(found, "mps_client_active_thread_ratio") == 1.25
 
 
+def test_a_memory_limit_that_may_be_lower_is_not_told_as_the_limit() -> None:
+    """Whoever may not read a client's environment knows no more than that it is at most its server's."""
+    limits = {"pinned_mem_limits": {"0": 7 << 30}}
+    mine = client(0, memory_limit_known=False, **limits), client(5, user="bob", memory_limit_known=True, **limits)
+    found = told(one_daemon(servers=(server(clients=mine),)))
+    assert [labels["user"] for labels in names(found, "mps_client_memory_limit_bytes")] == ["bob"]
+
+
 def test_what_is_written_once_counts_no_events() -> None:
     """A program that has just been started has counted nothing: 0 faults each time, whatever happens."""
     metrics = Metrics()
