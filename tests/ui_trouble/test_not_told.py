@@ -9,10 +9,10 @@ import pytest
 from mpstui.core.activity import activity_look
 from mpstui.core.condition import Condition
 from mpstui.core.model import Past, Snapshot
-from tests.ui.screen import push, text_of
+from tests.ui.screen import push, text_of, until
 from tests.ui.snapshots import NOW
 
-from .nodes import A, B, member, node, said, trouble_app
+from .nodes import A, B, FakeTrouble, member, node, said, trouble_app
 
 SIZE = (160, 48)
 
@@ -86,3 +86,15 @@ async def test_whose_clients_are_there_is_not_told_from_another_time() -> None:
         told = text_of(app)
         assert "alice" not in told
         assert "everybody  not known" in told
+
+
+async def test_no_fault_is_not_said_of_a_daemon_whose_logs_are_not_read() -> None:
+    """They alone tell of faults: it was "✓ No fatal fault is in the history", with a remark below."""
+    known = node()
+    deaf = replace(known, daemons=(replace(known.daemons[0], watch="polling"),))
+    app = trouble_app(deaf, FakeTrouble(broken="the daemon's log directory is not known"))
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("B")
+        await until(pilot, lambda: "log directory" in said(app))
+        assert "No fatal fault is in the history" not in said(app)
+        assert "Whether there was a fatal fault is not known" in said(app)

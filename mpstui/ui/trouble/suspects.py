@@ -126,7 +126,10 @@ class SuspectsScreen(ListScreen):
                 self._known[event.key] = event
         users = {client.uid: client.user for client in (daemon.clients() if daemon else ()) if client.user}
         self._ranking = rank(sorted(self._known.values(), key=lambda event: event.time or 0.0), users)
-        self.suspects.unread = "" if self._known else not_told(snapshot, daemon)
+        why = not_told(snapshot, daemon)
+        if not why and self._trouble and daemon is not None and daemon.watch != "logs":
+            why = "the daemon's logs, which alone tell of faults, are not read"
+        self.suspects.unread = "" if self._known else why
         self.suspects.take(self._ranking)
 
     def describe(self, snapshot: Snapshot) -> tuple[str, list[Para]]:
