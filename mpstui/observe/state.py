@@ -427,6 +427,8 @@ def _server_failed(state: DaemonState, event: Event, now: float) -> list[Event]:
     server = state.servers.get(event.server_pid or 0)
     uid = server.uid if server is not None and event.uid is None else event.uid
     state.start_failed(event.server_pid, event.time, uid, event.values.get("reason"))
+    if server is not None and server.status == "INITIALIZING":
+        state._end_server(server.pid, event.time)
     return []
 
 

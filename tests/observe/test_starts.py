@@ -320,3 +320,13 @@ def test_a_log_that_was_not_read_is_not_said_to_give_no_reason() -> None:
     text = problems(fold("21:25:00", control=tries(95)))["server_start"].text
     assert "server.log" not in text
     assert text.endswith("The logs that were read give no reason.")
+
+
+def test_a_server_that_has_failed_to_start_is_not_one_that_starts() -> None:
+    """In a server.log alone it was INITIALIZING for ever, beside "a server ended before it was ready"."""
+    lines = server(425, "Startup", "Initializing server process", FAILED[0], clock="21:24:20.000")
+    daemon = shot(fold("21:25:00", server=lines), "21:25:00")[1]
+    assert daemon.servers == ()
+    assert daemon.start_failures.count == 1
+    both = fold("21:25:00", server=lines, control=tries(425))
+    assert shot(both, "21:25:00")[1].start_failures.count == 1
