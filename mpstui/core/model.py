@@ -297,7 +297,9 @@ class StartFailures:
     uid: int | None = None
     """Whom it was for."""
     reason: str | None = None
-    """The server's own words, printable; None where it left none."""
+    """A server's own words, printable, the latest; None where none left any."""
+    reason_pid: int | None = None
+    """Whose words those are."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -424,7 +424,7 @@ def _of_daemon(program: Program, near: Neighbour, snapshot: Snapshot) -> Iterato
     if daemon.start_failures is not None:
         yield Reason(
             "no_server", "likely", "no server of the daemon starts",
-            (daemon.start_failures.reason or "server.log does not say why",), "See “mpstui doctor”.",
+            (daemon.start_failures.reason or "the logs that were read do not say why",), "See “mpstui doctor”.",
         )  # fmt: skip
     told = program.environment
     if daemon.static_partitioning and told is not None:

@@ -136,7 +136,9 @@ def start_failures(state: DaemonState) -> StartFailures | None:
     found = state.failures
     if found is None:
         return None
-    return StartFailures(found.count, found.since, found.last, found.server_pid, found.uid, found.reason)
+    return StartFailures(
+        found.count, found.since, found.last, found.server_pid, found.uid, found.reason, found.reason_pid
+    )
 
 
 def lost_clients(state: DaemonState, facts: Facts, there: Collection[int]) -> tuple[LostClient, ...]:
@@ -602,9 +604,11 @@ def _of_start(daemon: Daemon) -> Iterable[Problem]:
         text = f"No server starts: {found.count} ended before they were ready{since}, the last one {last}{which}."
     else:
         text = f"A server ended before it was ready, {last}{which}."
-    text += (
-        f" Its reason: “{found.reason.rstrip('.')}”." if found.reason else " The logs that were read give no reason."
-    )
+    whose = "Its reason:"
+    if found.reason_pid not in {None, found.server_pid}:
+        whose = f"Server {found.reason_pid} gave as its reason:"
+    reason = found.reason
+    text += f" {whose} “{reason.rstrip('.')}”." if reason else " The logs that were read give no reason."
     yield problem("error", "server_start", path_text(daemon.pipe_dir), text, _START_REMEDY.get(found.reason or ""))
 
 

@@ -44,6 +44,7 @@ class StartRecord:
     server_pid: int | None = None
     uid: int | None = None
     reason: str | None = None
+    reason_pid: int | None = None
 
 
 FROM_START: Final = 0.0
@@ -315,7 +316,8 @@ class DaemonState:
             found.server_pid = pid
         found.last = time if time is not None else found.last
         found.uid = uid if uid is not None else found.uid
-        found.reason = reason or found.reason
+        if reason:
+            found.reason, found.reason_pid = reason, pid
 
     def started(self, pid: int) -> None:
         """A server is ready: they do start."""

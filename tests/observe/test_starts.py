@@ -330,3 +330,14 @@ def test_a_server_that_has_failed_to_start_is_not_one_that_starts() -> None:
     assert daemon.start_failures.count == 1
     both = fold("21:25:00", server=lines, control=tries(425))
     assert shot(both, "21:25:00")[1].start_failures.count == 1
+
+
+def test_the_reason_of_one_server_is_not_given_to_another() -> None:
+    """Two users' servers that fail by turns, of which one says why."""
+    lines = [*tries(95), *control("Starting new server 96 for user 1000", clock="21:24:21.000")]
+    lines += control("Server 96 exited with status 1", clock="21:24:21.500")
+    node = fold("21:25:00", control=lines, server=server(95, "Startup", FAILED[1], clock="21:24:20.000"))
+    text = problems(node)["server_start"].text
+    assert "(server 96)" in text
+    assert "Its reason" not in text
+    assert text.endswith("Server 95 gave as its reason: “operation not supported”.")
