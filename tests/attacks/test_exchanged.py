@@ -574,6 +574,23 @@ def test_sockets_of_a_daemon_that_are_led_to_another_directory_are_listened_at(r
     assert mpstui("status", "--health", "--pipe-dir", led).returncode == 3
 
 
+def test_a_strangers_sockets_in_a_directory_of_his_send_nobody_to_his_daemon(stranger: Stranger, crowd: Path) -> None:
+    """Where others decide what is in a directory, what listens there is told only of root's daemons, or of one's own:
+    root was sent to the stranger's, by name."""
+    lying_daemon(stranger, crowd / "his", clients=[])
+    led = stranger.home / "led"
+    stranger.run("sh", "-c", "mkdir $0; ln -s $1/control $1/control_privileged $0", led, crowd / "his")
+    (place,) = discover((led,), env={})
+    assert (place.state, place.daemon) == ("stale", None), place
+    assert str(crowd / "his") not in place.detail + place.remedy, place
+    os.chown(led, 0, 0)
+    os.chown(stranger.home, 0, 0)
+    for name in ("control", "control_privileged"):
+        os.chown(led / name, 0, 0, follow_symlinks=False)
+    (place,) = discover((led,), env={})
+    assert place.detail == f"what listens there is the daemon in {crowd / 'his'}", "root has put it there"
+
+
 def test_a_service_users_daemon_that_nobody_has_named_is_no_fault_of_the_node(
     stranger: Stranger, crowd: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
