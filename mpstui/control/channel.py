@@ -274,7 +274,7 @@ def as_judged(pipe_dir: Path, judged: Speaker) -> Iterator[tuple[str, list[int]]
     each by a descriptor that holds it. Raises ExchangedError."""
     with contextlib.ExitStack() as stack:
 
-        def look(path: str | Path, flags: int = 0, folder: int | None = None) -> int:
+        def look(path: str | Path, flags: int, folder: int | None = None) -> int:
             found = os.open(path, os.O_PATH | os.O_CLOEXEC | flags, dir_fd=folder)
             stack.callback(os.close, found)
             return found

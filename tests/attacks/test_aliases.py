@@ -282,3 +282,7 @@ def test_the_root_of_a_process_is_its_users_to_say(
         assert find_speaker(Path(f"{process}/root{crowd / 'his'}")).steered
         assert find_speaker(process / "cwd").steered
     assert not find_speaker(crowd / "own").steered
+    for who in (roots, stranger):
+        lying_daemon(who, who.home / "mps", clients=[])
+        found = find_speaker(who.home / "mps")
+        assert (found.uid, found.steered) == (who.uid, who is stranger), "who owns a way leads it, for root too"

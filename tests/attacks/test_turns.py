@@ -791,3 +791,31 @@ def test_a_users_daemon_has_its_file_as_the_users_own_whoever_comes_first(strang
     (line,) = (stranger.home / "p" / FILE).read_text().splitlines()
     assert json.loads(line)["pid"] == 1
     stranger.python(f"import fcntl; f = open({os.fspath(stranger.home / 'p' / FILE)!r}, 'a'); fcntl.flock(f, 6)")
+
+
+@pytest.mark.parametrize(
+    ("busy", "exposed", "beside", "patient"),
+    [(True, True, True, True), (True, False, False, True), (False, False, False, True), (False, True, False, False),
+     (False, False, True, False)],
+)  # fmt: skip
+async def test_who_has_the_turn_is_waited_for_and_what_others_exchange_all_the_time_is_not(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, busy: bool, exposed: bool, beside: bool, patient: bool
+) -> None:
+    looks = 0
+
+    async def late(place: TurnPlace, deadline: float) -> int:
+        nonlocal looks
+        looks += 1
+        if looks < 5 * lock._TRIES:
+            raise lock._NotYet("not yet", busy=busy)
+        return 7
+
+    monkeypatch.setattr(lock, "_LOOK", 0)
+    monkeypatch.setattr(lock, "_in_thread", late)
+    place = TurnPlace(tmp_path / FILE, os.geteuid(), beside=beside, exposed=exposed)
+    if patient:
+        assert await lock._take(place, time.monotonic() + 120) == 7
+    else:
+        with pytest.raises(NoTurn):
+            await lock._take(place, time.monotonic() + 120)
+    assert looks == (5 * lock._TRIES if patient else lock._TRIES)

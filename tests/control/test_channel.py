@@ -479,10 +479,12 @@ async def test_what_each_method_sends(tmp_path: Path, script: Script) -> None:
 
 
 async def test_the_version_needs_no_daemon(script: Script) -> None:
-    lists = 'test "$*" = -h && printf "OPTIONS:\\n  -h,--help   Print this\\n  -M,--multiuser-server  mode\\n" && exit;'
+    modes = "  -M,--multiuser-server  mode\\n  -m,--multiuser  mode\\n"
+    lists = 'test "$*" = -h && printf "OPTIONS:\\n  -h,--help   Print this\\n%b" "' + modes + '" && exit;'
     says = 'test "$*" = -v && echo "CUDA MPS Control for Linux/Unix/QNX. Binary version: 13000"; echo; echo "(C)"'
     found = await look(script(f"{lists} {says}"), 120.0)
     assert (found.options, found.version, found.multi_user, found.static_partitions) == ("listed", "13000", "-M", False)
+    assert found.multi_user_of(3) == "-m"
     assert "not answered in" in (await look(script("exec sleep 300"), 0.2)).trouble
     assert (await look(script("echo hello"), 120.0)).options == "unknown"
     assert (await look(script("yes"), 120.0)).options == "unknown"

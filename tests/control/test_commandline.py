@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mpstui.control.commandline import Options, control_arguments, parse_command_line
+from mpstui.control.commandline import Options, control_arguments, parse_command_line, shown_program
 
 
 @pytest.mark.parametrize(
@@ -43,6 +43,7 @@ from mpstui.control.commandline import Options, control_arguments, parse_command
         ("nvidia-cuda-mps-control -dS", Options(daemon=True, static_partitioning=True)),
         ("nvidia-cuda-mps-control -d --static-partitioning", Options(daemon=True, static_partitioning=True)),
         ("nvidia-cuda-mps-control -d -static-partitioning", Options(daemon=True, static_partitioning=True)),
+        ("nvidia-cuda-mps-control -d -pM", Options(daemon=True, protocol="unknown")),
         ("nvidia-cuda-mps-control -d --apply -S", Options(daemon=True)),
         ("nvidia-cuda-mps-control -d -a -S", Options(daemon=True)),
         ("nvidia-cuda-mps-control -q", Options()),
@@ -111,3 +112,16 @@ def test_the_variable_comes_before_the_option(line: str, version: str, protocol:
 )
 def test_what_counts_as_the_control_binary(argv: list[str], arguments: list[str] | None) -> None:
     assert control_arguments(argv, ("mpstui", "stand-in")) == arguments
+
+
+@pytest.mark.parametrize(
+    ("binary", "shown"),
+    [
+        (("/usr/bin/nvidia-cuda-mps-control",), "/usr/bin/nvidia-cuda-mps-control"),
+        (("/usr/bin/python3", "-I", "-S", "/x/stand-in"), "/x/stand-in"),
+        (("/x/stand-in", "-v"), "/x/stand-in"),
+        ((), "nvidia-cuda-mps-control"),
+    ],
+)
+def test_a_command_is_shown_by_its_program(binary: tuple[str, ...], shown: str) -> None:
+    assert shown_program(binary) == shown

@@ -28,6 +28,7 @@ HEAD = "name,uid,pid,status,pipe-directory,allowed-devices,context-ids\n"
 TRAINING = V3Server("training", 1000, 48201, "Ready", "/run/nvidia-mps/training", "GPU-abcd-1234")
 FIRST = "51023,training,0,default,python train.py\n"
 SECOND = "3167082,srv,GPU-cc97390c-11,srv/default (0),VLLM::EngineCore\n"
+KILLED = "The control binary was killed or did not end, so its answer is not used."
 
 
 def one(found):
@@ -141,21 +142,28 @@ def test_no_rows_are_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "stderr", "outcome"),
+    ("status", "stderr", "outcome", "why"),
     [
-        (0, b"", Outcome.OK),
-        (0, b"a warning\n", Outcome.OK),
-        (1, b"Server 'x' not found\n", Outcome.REFUSED),
-        (1, b"Insufficient privileges for UID 2001\n", Outcome.NOT_PERMITTED),
-        (1, b"Cannot find MPS control daemon process\n", Outcome.ABSENT),
-        (-9, b"", Outcome.UNREADABLE),
-        (None, b"", Outcome.UNREADABLE),
+        (0, b"", Outcome.OK, ""),
+        (0, b"a warning\n", Outcome.OK, ""),
+        (1, b"Server 'x' not found\n", Outcome.REFUSED, "Server 'x' not found."),
+        (2, b"", Outcome.REFUSED, "The control binary exited with status 2."),
+        (1, b"Insufficient privileges for UID 2001\n", Outcome.NOT_PERMITTED, "Insufficient privileges for UID 2001."),
+        (1, b"Cannot find MPS control daemon process\n", Outcome.ABSENT, "No control daemon answers there."),
+        (-9, b"", Outcome.UNREADABLE, KILLED),
+        (None, b"", Outcome.UNREADABLE, KILLED),
     ],
 )
-def test_the_status_tells_and_the_text_says_why(status: int | None, stderr: bytes, outcome: Outcome) -> None:
-    found, message = judge_call(b"", stderr, status)
-    assert found is outcome
-    assert message.isprintable()
+def test_the_status_tells_and_the_text_says_why(status: int | None, stderr: bytes, outcome: Outcome, why: str) -> None:
+    assert judge_call(b"", stderr, status) == (outcome, why)
+
+
+@pytest.mark.parametrize(
+    ("said", "value"), [("100.00", 100.0), ("0.5", 0.5), ("100.01", None), ("0", None), ("-", None)]
+)
+def test_a_percentage_is_one_of_those_that_there_are(said: str, value: float | None) -> None:
+    row = one(parse_namespaces(f"small,training,Ready,8G,{said},1,/p\n".encode()))
+    assert row.active_thread_percentage == value
 
 
 @pytest.mark.parametrize("words", [("-q",), ("server", "-q"), (), ("--quit", "now"), ("quit",), ("lspart",), ("", "x")])

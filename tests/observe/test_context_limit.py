@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from mpstui.control.drivers import nearest
 from mpstui.core.model import Device, Event
 from mpstui.fields import DEVICE, View
 from mpstui.load.footprint import Takes
@@ -41,6 +42,7 @@ def device_of(driver: str | None, capability: tuple[int, int], *, uid: int = 0, 
         (None, (9, 0), 48, "measured with 580"),
         ("590.44.01", (10, 0), 60, CLAIMED),
         ("700.1", (10, 0), 60, CLAIMED),
+        ("590.44.01", (7, 0), 60, CLAIMED),
         ("590.44.01", (6, 1), 16, "documented for GPUs before Volta"),
     ],
 )
@@ -50,6 +52,13 @@ def test_the_table_says_it_with_its_mark(
     device = device_of(driver, capability)
     assert (device.context_limit, device.context_limit_source) == (limit, source)
     assert device.limit_is_claim == (limit == 60)
+
+
+@pytest.mark.parametrize(
+    ("version", "row"), [("450.80.02", 470), ("470.256.02", 470), ("549.1", 535), ("550.1", 550), ("1000.1", 615)]
+)
+def test_the_row_of_a_driver_that_nobody_has_seen_is_the_newest_that_is_no_newer(version: str, row: int) -> None:
+    assert nearest(version).number == row
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from mpstui.control.answer import Answer, Outcome
 from mpstui.control.wire import DeviceQuery, LimitReading, Membership, PsRow, QueriedDevice
-from mpstui.core.model import Device, Event, ProcessKey
+from mpstui.core.model import Device, Event, PartitionTable, ProcessKey
 from mpstui.core.trust import REUSED
 from mpstui.observe.problems import ended_unseen, find_problems
 from mpstui.observe.reducer import NodeState, Watching
@@ -118,6 +118,8 @@ def test_the_other_context_of_a_client_is_no_second_terminate() -> None:
     assert client(node).terminate_requested
     assert served(*once).watch(PIPE).state.blocked_by is None
     assert served(*once, ask.format(1)).watch(PIPE).state.blocked_by == 7
+    done = "Client termination succeeded."
+    assert served(*once, ask.format(1), done).watch(PIPE).state.blocked_by is None, "it was answered after all"
 
 
 def test_a_new_default_priority_reaches_the_servers_at_once() -> None:
@@ -133,6 +135,35 @@ def test_a_new_default_priority_reaches_the_servers_at_once() -> None:
     assert daemon.find_client(ProcessKey(8)).client_priority is None, (
         "what it set itself, which goes before, no log names"
     )
+
+
+def test_a_default_priority_that_is_read_is_taken_over_and_one_that_is_not_stays() -> None:
+    node = served()
+    for read, known in ((1, 1), (None, 1), (0, 0)):
+        node.fold_limits(PIPE, LimitReading(at("21:25:00"), priority=read))
+        assert shot(node, "21:25:00")[1].default_client_priority == known
+
+
+def test_partitions_that_were_read_are_in_the_next_snapshot() -> None:
+    node = served()
+    for table, detail in ((None, "not read"), (PartitionTable(), None), (PartitionTable(), "read before")):
+        shot(node, "21:25:00")
+        node.fold_partitions(PIPE, table, detail)
+        daemon = shot(node, "21:25:00")[1]
+        assert (daemon.partitions, daemon.partitions_detail) == (table, detail)
+
+
+def test_the_contexts_that_a_fault_names_are_their_clients() -> None:
+    """Where the log is cut behind their start; those of clients whom nobody knows are nobody's."""
+    gone = (
+        "Status of client {PID: 7, Context ID: 9} is INACTIVE",
+        "Status of client {PID: 8, Context ID: 3} is INACTIVE",
+    )
+    state = served("Server is handling a fatal GPU error.", *gone).watch(PIPE).state
+    assert {pid: sorted(client.contexts) for pid, client in state.servers[SERVER].clients.items()} == {
+        7: [1, 2, 9],
+        8: [3],
+    }
 
 
 @pytest.mark.parametrize(
@@ -293,3 +324,13 @@ def test_of_a_process_that_nobody_here_may_see_no_other_namespace_is_known(seen:
     node.set_facts({7}, {7: ProcessFacts(ProcessKey(7, 1), pid_namespace=seen)}, at("21:25:00"))
     found = client(node)
     assert (found.local, found.command) == (False, said)
+
+
+def test_the_namespace_of_a_process_is_the_kernels_to_say() -> None:
+    """Driver 470 has no ps that could."""
+    node = served()
+    facts = ProcessFacts(ProcessKey(7, 1), pid_namespace=4026531836, vouched=True)
+    node.set_facts({7}, {7: facts}, at("21:25:00"))
+    found = shot(node, "21:25:00")[1].find_client(facts.key)
+    assert found is not None
+    assert found.pid_namespace == 4026531836

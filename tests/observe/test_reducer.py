@@ -281,9 +281,9 @@ def test_nobody_is_to_end_a_process_on_the_word_of_a_daemon_that_lies(uid):
     assert believed == {uid == 2001}
 
 
-def others_claims(uid):
+def others_claims(uid, contexts=46):
     """What a daemon of this user has to say of its server, beside a daemon of root's with something small."""
-    whole = tuple(Context(id_, "GPU-c") for id_ in range(46))
+    whole = tuple(Context(id_, "GPU-c") for id_ in range(contexts))
     server = Server(ProcessKey(7, 1), status="FAULT", clients=(Client(ProcessKey(8, 1), 7, contexts=whole),))
     known = {"condition": condition.ok(), "watch": "logs", "ordinals": {"0": "GPU-c"}}
     claims = Daemon(PIPE, uid=uid, servers=(server,), **known)
@@ -305,6 +305,8 @@ def test_what_anothers_daemon_says_is_that_users_and_comes_behind_all_that_is_th
     assert found[3].text.startswith("UID 2001's daemon says: A fatal GPU fault")
     assert found[3].remedy == "The daemon belongs to UID 2001: leave it to its owner."
     assert [p.severity for p in others_claims(0)] == ["error", "warning", "warning", "info"]
+    nearly = {p.code: p for p in others_claims(2001, contexts=1)}["device_nearly_full"]
+    assert (nearly.severity, nearly.uid) == ("warning", None), "without what that user's daemon says too"
 
 
 def test_many_that_wait_for_the_same_server_are_one_warning():

@@ -49,6 +49,13 @@ def test_a_stream_of_limits_does_not_put_the_question_off():
     assert schedule.due() == pytest.approx(10.0 + SETTLE)
 
 
+def test_nor_does_a_doubt() -> None:
+    schedule = settled()
+    schedule.changed("limit_set", 10.0)
+    schedule.doubt(10.0 + SETTLE / 2)
+    assert schedule.due() == pytest.approx(10.0 + SETTLE)
+
+
 @pytest.mark.parametrize("kind", ["command", "session_opened", "session_closed", "unknown", "client_refused"])
 def test_questions_trigger_nothing(kind):
     schedule = settled()

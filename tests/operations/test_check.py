@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import replace
 
 import pytest
@@ -24,7 +25,7 @@ from .fakes import GPU, OTHER_GPU, PIPE, as_root, client, node
     "text", ["0", "101", "-5", "abc", "", "100.1", "nan", "inf", "1e1", "５０", "0.0", "25 25", "."]
 )
 def test_a_wrong_percentage_is_refused(text: str) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(Refused, match=re.escape(f"{text or 'nothing'!r} is no percentage")) as refused:
         parse_percentage(text)
     assert refused.value.status is ExitStatus.USAGE
 
@@ -230,6 +231,9 @@ def test_ending_a_client_names_it_those_on_its_gpus_and_those_reached_through_th
     assert further.title == "More clients on other GPUs would be lost if it faults while it is ended"
     assert "without that 2 other clients would be lost" in shown.warnings[0]
     assert dict(shown.facts)["others"].startswith("1 shares a GPU with it, and runs on; 1 more client on other GPUs")
+    counts = "a terminated client still counts as a client until its process ends"
+    assert counts not in shown.warnings, "its process is ended"
+    assert preview(end(ProcessKey(901, 1)), snapshot).warnings == (counts,)
 
 
 def faulted(*clients: Client, hit: int) -> Snapshot:

@@ -292,8 +292,10 @@ async def test_of_protocol_3_sigkill_is_for_who_forces(process: Process) -> None
     process.ends_at = signal.SIGKILL
     result = await stop_v3(process, Control(nodes=[v3()]))
     assert (result.status, process.sent) == (NO_ANSWER, [signal.SIGTERM])
+    assert result.message.startswith(f"its servers are gone, but not the daemon in {PIPE}: ")
     process.sent.clear()
     result = await stop_v3(process, Control(nodes=[v3()]), 1, force=True)
+    assert result.message == f"the daemon in {PIPE} has ended"
     assert (result.status, process.sent) == (ExitStatus.DONE, [signal.SIGTERM, signal.SIGKILL])
 
 

@@ -20,7 +20,7 @@ from mpstui.core.model import (
     Snapshot,
 )
 from mpstui.operations.check import Refused
-from mpstui.operations.partitions import AddPartition, RemovePartition, device_of, not_static
+from mpstui.operations.partitions import AddPartition, RemovePartition, device_of, not_static, table_of
 from mpstui.operations.types import ExitStatus, Request
 
 GPU, PIPE = "GPU-1234", Path("/tmp/p")
@@ -30,6 +30,14 @@ USED = PartitionTable(SEVEN.devices, (SmPartition(GPU, "seven", 7, 56, True),))
 LOST = Answer("sm_partition", Outcome.BLOCKED, message="The control daemon did not answer within 5 s.")
 NO = Answer("sm_partition", Outcome.REFUSED, message="Failed to fulfill the request.")
 UNREAD = Answer("lspart", Outcome.BLOCKED, message="The control daemon did not answer within 5 s.")
+
+
+@pytest.mark.parametrize(
+    ("detail", "why"), [(None, "they have not been read"), ("the daemon did not answer", "the daemon did not answer")]
+)
+def test_where_it_is_not_known_which_there_are_it_is_said_why(detail: str | None, why: str) -> None:
+    with pytest.raises(Refused, match=f"not known: {why}$"):
+        table_of(Daemon(PIPE, static_partitioning=True, partitions_detail=detail))
 
 
 class Control:

@@ -15,6 +15,7 @@ from mpstui.control.answer import Outcome
 from mpstui.core import condition
 from mpstui.core.condition import describe_holder
 from mpstui.core.model import ProcessKey, ServerFault, SessionHolder
+from mpstui.observe.discovery import DEFAULT_PIPE_DIR
 from mpstui.operations import rescue
 from mpstui.operations.audit import AuditLog
 from mpstui.operations.registry import operation, preview
@@ -45,9 +46,9 @@ def start():
         process.communicate()
 
 
-def faulty(*hit, others=()):
+def faulty(*hit, others=(), **fields):
     """A node whose server is in FAULT and has ``hit`` still to end."""
-    snapshot = node(*(replace(client(key.pid), key=key, uid=os.geteuid()) for key in (*hit, *others)))
+    snapshot = node(*(replace(client(key.pid), key=key, uid=os.geteuid(), **fields) for key in (*hit, *others)))
     daemon = snapshot.daemons[0]
     fault = ServerFault(1.0, (hit[0].pid,), tuple(hit), refused=2)
     server = replace(daemon.servers[0], status="FAULT", fault=fault)
@@ -89,6 +90,18 @@ async def test_those_hit_are_ended_and_nobody_else(start, tmp_path):
         ("end_lost_clients", one.pid, 0),
         ("end_lost_clients", two.pid, 0),
     }
+
+
+@pytest.mark.parametrize(("listed", "status"), [(None, 0), (True, 0), (False, ExitStatus.REFUSED_BY_SAFETY_RULE)])
+async def test_what_nvml_says_of_one_stands_against_it_and_where_it_says_nothing_that_is_told(
+    start, tmp_path, listed, status
+):
+    process, key = start()
+    snapshot = faulty(key, listed=listed)
+    result = await runner(snapshot, tmp_path).execute(Request("end_lost_clients", PIPE), snapshot)
+    assert (result.status, process.poll() is None) == (status, listed is False)
+    said = f"NVML does not tell whether {key.pid} is a client: not checked"
+    assert [said in result.details, "NVML does not list process" in result.message] == [listed is None, listed is False]
 
 
 RULE = ExitStatus.REFUSED_BY_SAFETY_RULE
@@ -233,6 +246,8 @@ async def test_the_holder_of_the_control_session_is_ended_and_no_client(start, t
     snapshot = held(SessionHolder(key.pid, "dave", "pts/3", start_ticks=key.start_ticks))
     shown = preview(Request("unblock", PIPE), snapshot)
     assert shown.hits == (f"{key.pid} dave control session on pts/3",)
+    assert dict(shown.facts)["ends"] == f"process {key.pid}, which holds a control session open; no client is touched"
+    assert shown.warnings == ("the person who works in that session loses it",)
     result = await runner(snapshot, tmp_path).execute(Request("unblock", PIPE), snapshot)
     assert result.done, result
     assert process.wait(120) == -signal.SIGTERM
@@ -261,6 +276,20 @@ async def test_only_the_session_that_was_shown_is_ended_and_for_its_own_daemon(
     assert result.status is ExitStatus.REFUSED_BY_SAFETY_RULE
     assert why in result.message
     assert process.poll() is None
+
+
+@as_root
+@pytest.mark.parametrize("named", [None, "/elsewhere"])
+async def test_the_daemon_of_a_session_is_the_one_that_its_process_names(
+    start, tmp_path, monkeypatch: pytest.MonkeyPatch, named: str | None
+):
+    monkeypatch.setattr(rescue, "read_environment", lambda pid: {"CUDA_MPS_PIPE_DIRECTORY": named} if named else None)
+    monkeypatch.setattr(rescue, "seen_by", lambda pid, path: (1, 1) if path == DEFAULT_PIPE_DIR else (1, 2))
+    monkeypatch.setattr(rescue, "file_id", lambda path: (1, 1))
+    process, key = start()
+    snapshot = held(SessionHolder(key.pid, "dave", "pts/3", start_ticks=key.start_ticks))
+    result = await runner(snapshot, tmp_path).execute(Request("unblock", PIPE), snapshot)
+    assert (result.done, process.poll() is None) == (named is None, named is not None), result
 
 
 @pytest.mark.parametrize(

@@ -235,6 +235,9 @@ def test_every_operation_says_what_it_is_and_how_it_is_called() -> None:
         (Request("terminate_and_kill", PIPE, clients=(KEY,)), "",  # which one it is depends on the daemon's protocol
          "mpstui terminate 643 --kill --pipe-dir /tmp/mps_0"),
         (Request("end_lost_clients", PIPE, clients=(KEY,)), "", "mpstui end-lost 643 --pipe-dir /tmp/mps_0"),
+        (Request("v3_namespace_set", PIPE, "small", settings=(("server", "a"), ("client-priority", "1"))),
+         "namespace set small --server=a --client-priority=1",
+         "mpstui namespace set small --server a --client-priority 1 --pipe-dir /tmp/mps_0"),
     ],
 )  # fmt: skip
 def test_in_the_words_of_the_daemon_and_of_the_command_line(request_: Request, control: str, typed: str) -> None:

@@ -12,7 +12,7 @@ from operations.fakes import GPU, OTHER_GPU, PIPE, FakeControl, FakeNode, client
 
 from mpstui.control.answer import Outcome
 from mpstui.core.model import Client, Snapshot
-from mpstui.operations.apply import Report, apply, beside_words, can_go_back, go_back, reached_beside, steps
+from mpstui.operations.apply import GoBack, Report, apply, beside_words, can_go_back, go_back, reached_beside, steps
 from mpstui.operations.audit import AuditLog
 from mpstui.operations.runner import OperationRunner
 from mpstui.operations.types import ExitStatus
@@ -148,6 +148,12 @@ async def test_a_failure_part_way_says_what_is_in_force_and_goes_back(tmp_path: 
     # Of several daemons the first may be as it should be, and the second fail at once.
     first, second = Report(report.done), Report((), report.failed, report.result)
     assert (can_go_back([first, second]), can_go_back([first]), can_go_back([second])) == (True, False, False)
+    for which in (report, Report((), report.failed)):
+        shown = GoBack().preview(GoBack().request(which), snapshot)
+        assert (shown.error is None, len(shown.facts)) == (bool(which.done), len(which.done))
+    went = await GoBack().carry_out(work, GoBack().request(report), snapshot, lambda text: None)
+    assert (went.status, went.message) == (ExitStatus.DONE, "everything is as it was before")
+    control.percentage, control.limits = 50.0, {"0": 20 * GIB}
     back = await go_back(work, snapshot, report)
     assert control.percentage == 100.0
     assert control.limits == {}
@@ -177,7 +183,13 @@ async def test_what_cannot_be_taken_back_stays_and_is_said(tmp_path: Path) -> No
     report = await apply(work, snapshot, steps(snapshot, PIPE, WANTED))
     assert not can_go_back([report])
     back = await go_back(work, snapshot, report)
-    assert back.lines() == ("still in force: default active thread percentage 50 %: what it was is not known",)
+    went = await GoBack().carry_out(work, GoBack().request(report), snapshot, lambda text: None)
+    assert (went.status, went.message) == (ExitStatus.REFUSED_BY_DAEMON, "not all of it could be undone")
+    assert (
+        back.lines()
+        == went.details
+        == ("still in force: default active thread percentage 50 %: what it was is not known",)
+    )
 
 
 def beside(snapshot: Snapshot, wanted: DaemonProfile) -> tuple[str, tuple[str, ...]] | None:
