@@ -180,6 +180,7 @@ def test_a_device_is_nearly_full_before_it_is_full(used: int, code: str | None) 
 def test_a_mode_that_is_not_spoken_is_a_problem_with_its_reason_and_remedy(mode: dict[str, object], word: str) -> None:
     node = served()
     node.set_places([running()._replace(**mode)])
+    shot(node, "21:25:00")
     node.fold_v3(PIPE, None, "it runs with MPS protocol 3, and what it answers is not understood: x", 0.0, 0.0)
     snapshot, daemon = shot(node, "21:25:00")
     (problem,) = [problem for problem in snapshot.problems if problem.code == "daemon_read_only"]

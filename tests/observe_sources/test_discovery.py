@@ -592,6 +592,16 @@ def test_of_many_daemons_that_run_none_is_cut_off(room: Path, monkeypatch: pytes
     assert found == made
 
 
+def test_a_daemon_whose_directory_is_not_known_hides_none_of_the_others(
+    room: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its user's environment is closed to whoever is not root."""
+    monkeypatch.setattr(discovery, "listening_dirs", list)
+    hidden = DaemonProcess(ProcessKey(1, 1), 70123, None, False, "legacy", None, None)
+    seen = hidden._replace(key=ProcessKey(2, 1), pipe_dir=room, pipe_id=file_id(room))
+    assert discovery._discovered([hidden, seen, hidden], ()) == [room]
+
+
 def test_nothing_at_all_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(discovery, "running_daemons", list)
     monkeypatch.setattr(discovery, "DEFAULT_PIPE_DIR", Path("/tmp/no-such-mps"))

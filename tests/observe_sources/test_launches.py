@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import math
 import mmap
 import os
 import random
@@ -352,6 +353,12 @@ def test_attached_one_by_one_it_counts_the_same_as_all_at_once(
     assert counter.attach([client.key]) == {}
     client.launch(50)
     assert counter.read().counts == {client.key: 100}
+
+
+def test_a_function_is_called_often_to_know_how_long_it_takes() -> None:
+    calls: list[None] = []
+    assert 0 < activity._seconds_a_call(lambda: calls.append(None)) < math.inf
+    assert len(calls) == 1000
 
 
 @by_program

@@ -92,6 +92,19 @@ def test_no_other_daemon_is_stopped_than_the_one_that_was_seen(seen: ProcessKey 
 
 
 @pytest.mark.parametrize(
+    ("found", "why"),
+    [
+        (condition.ok(), None),
+        (condition.closed("it is closed to you", ""), "it is closed to you"),
+        (condition.absent("", ""), "no daemon runs there"),
+    ],
+)
+def test_where_none_can_be_stopped_it_is_said_why(found: Condition, why: str | None) -> None:
+    assert StopDaemon().unavailable(node(condition=found), PIPE) == why
+    assert StopDaemon().unavailable(node(), PIPE / "another") == "no daemon runs there"
+
+
+@pytest.mark.parametrize(
     ("timeout", "force", "command", "of_v3"),
     [
         (None, False, "quit", "server delete, of each; SIGTERM"),

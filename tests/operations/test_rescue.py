@@ -15,6 +15,7 @@ from mpstui.control.answer import Outcome
 from mpstui.core import condition
 from mpstui.core.condition import describe_holder
 from mpstui.core.model import ProcessKey, ServerFault, SessionHolder
+from mpstui.core.trust import NOT_PROVED, Speaker
 from mpstui.observe.discovery import DEFAULT_PIPE_DIR
 from mpstui.operations import rescue
 from mpstui.operations.audit import AuditLog
@@ -23,7 +24,7 @@ from mpstui.operations.rescue import targets
 from mpstui.operations.runner import OperationRunner
 from mpstui.operations.types import ExitStatus, Request
 from mpstui.system.procfs import process_key
-from tests.operations.fakes import PIPE, FakeControl, FakeNode, as_root, client, node
+from tests.operations.fakes import ME, OWN, PIPE, FakeControl, FakeNode, as_root, client, node
 
 DEAF = "import signal, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); sys.stdin.read()"
 MEEK = "import sys; print(flush=True); sys.stdin.read()"
@@ -224,6 +225,21 @@ def test_clients_that_a_quitting_daemon_waits_for_are_in_nobodys_way():
     shown = preview(Request("unblock", PIPE), snapshot)
     assert (shown.hits, shown.error_status) == ((), ExitStatus.REFUSED_BY_SAFETY_RULE)
     assert "told to quit; it waits for client 643" in (shown.error or ""), "and not that nobody is known"
+
+
+@pytest.mark.parametrize(
+    ("local", "speaker", "why"),
+    [
+        (False, OWN, f"client 643 is {NOT_PROVED}"),
+        (True, Speaker(ME + 1, "mallory's daemon"), "mallory's daemon is trusted for its user only"),
+    ],
+)
+def test_why_one_that_the_fault_has_hit_is_not_among_them(local, speaker, why):
+    snapshot = faulty(ProcessKey(643, 1), local=local)
+    snapshot = replace(snapshot, daemons=(replace(snapshot.daemons[0], speaker=speaker),))
+    shown = preview(Request("end_lost_clients", PIPE), snapshot)
+    assert (shown.hits, shown.error_status) == ((), RULE)
+    assert why in shown.error
 
 
 def test_another_users_process_is_refused_before_anything_is_sent(monkeypatch):
