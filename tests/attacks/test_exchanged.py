@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from mpstui.control.answer import Answer, Outcome
 from mpstui.core.trust import ANYBODY
 from mpstui.doctor.health import NO_ANSWER, probe
 from mpstui.observe import discovery
-from mpstui.observe.discovery import discover, held, is_starting, not_usurped
+from mpstui.observe.discovery import DaemonProcess, discover, find_speaker, held, is_starting, not_usurped
 from mpstui.observe.reducer import NodeState
 from mpstui.system.procfs import process_key
 
@@ -536,6 +537,25 @@ def test_where_another_process_listens_in_its_place_a_young_daemon_is_not_starti
     posing(roots, YOUNG, roots.home / "young", pipe_dir, words=("listens 0", "control_privileged"))
     (place,) = discover((pipe_dir,), env={})
     assert (place.starting, place.usurped(0)) == (False, True), place
+
+
+def test_what_is_in_a_young_daemons_directory_and_is_anothers_has_no_word_yet(
+    stranger: Stranger, roots: Stranger, crowd: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It listens nowhere there, and whose the directory is would have spoken for it."""
+    pipe_dir = crowd / "mps"
+    stranger.run("mkdir", pipe_dir)
+    stranger.python(BIND, pipe_dir / "control", pipe_dir / "control_privileged")
+    monkeypatch.setattr(discovery, "STARTS_WITHIN", float("inf"))
+    assert find_speaker(pipe_dir).uid == stranger.uid
+    daemon = posing(roots, YOUNG, roots.home / "young", pipe_dir, words=("bound 0", "another"))
+    monkeypatch.setattr(discovery, "_daemon_of", lambda path, daemons: _one(daemons, daemon.pid))
+    (place,) = discover((pipe_dir,), env={})
+    assert (place.pid, place.starting, place.speaker.uid) == (daemon.pid, True, None), place
+
+
+def _one(daemons: Sequence[DaemonProcess], pid: int) -> DaemonProcess:
+    return next(each for each in daemons if each.key.pid == pid)
 
 
 def test_a_daemon_that_is_just_ending_is_not_cut_off(

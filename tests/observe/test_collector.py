@@ -433,7 +433,8 @@ async def test_without_logs_it_polls_and_says_so(tmp_path):
     try:
         await node.settled()
         assert node.daemon.watch == "polling"
-        assert node.daemon.watch_detail
+        asked = "The daemon is asked every few seconds, and each question goes to its log"
+        assert node.daemon.watch_detail == f"{asked}: it is not known where its logs are"
         before, begun = node.control.sent.count("get_server_list"), node.clock.now
         await node.pass_time(60)
         asked, passed = node.control.sent.count("get_server_list") - before, node.clock.now - begun

@@ -13,6 +13,7 @@ from mpstui.core.model import Device, Event, PartitionTable, ProcessKey
 from mpstui.core.trust import REUSED
 from mpstui.observe.problems import ended_unseen, find_problems
 from mpstui.observe.reducer import NodeState, Watching
+from mpstui.observe.sources import NvmlSample
 from mpstui.observe.state import EventLog, FaultRecord, fold_membership
 from mpstui.system.procfs import ProcessFacts
 
@@ -142,6 +143,26 @@ def test_a_default_priority_that_is_read_is_taken_over_and_one_that_is_not_stays
     for read, known in ((1, 1), (None, 1), (0, 0)):
         node.fold_limits(PIPE, LimitReading(at("21:25:00"), priority=read))
         assert shot(node, "21:25:00")[1].default_client_priority == known
+
+
+def test_a_device_that_comes_or_goes_is_taken_over() -> None:
+    node = served()
+    for uuid, memory in (("GPU-c", 1 << 20), ("GPU-d", 2 << 20), ("GPU-d", 3 << 20)):
+        listed = {uuid: {7: memory}}
+        node.set_sample(NvmlSample(at("21:25:00"), mps_clients=listed, processes=listed))
+        assert client(node).gpu_memory == {uuid: memory}
+
+
+@pytest.mark.parametrize(
+    ("of_log", "asked", "shown"), [("13000", "13010", "13000"), (None, "13010", "13010"), (None, None, None)]
+)
+def test_the_version_is_what_the_log_says_or_else_what_was_asked(
+    of_log: str | None, asked: str | None, shown: str | None
+) -> None:
+    node = served()
+    node.set_places([running()._replace(version=of_log)])
+    node.watch(PIPE).how = node.watch(PIPE).how._replace(version=asked)
+    assert shot(node, "21:25:00")[1].version == shown
 
 
 def test_partitions_that_were_read_are_in_the_next_snapshot() -> None:

@@ -316,6 +316,21 @@ async def test_each_of_three_memories_alone_keeps_from_a_second_terminate(
     assert fake.control.sent.count(f"terminate_client 634 {HERE.pid}") == 1 + again
 
 
+@pytest.mark.parametrize(("run", "again"), [("a-1", False), ("b-2", True), ("", False)])
+async def test_what_was_sent_to_a_run_of_a_daemon_that_has_ended_is_of_no_client_of_this_one(
+    audit: AuditLog, monkeypatch: pytest.MonkeyPatch, run: str, again: bool
+) -> None:
+    fake = FakeNode(node(client(HERE.pid, ticks=HERE.start_ticks)))
+    fake.control.listed = (HERE.pid,)
+    request = Request("terminate_client", PIPE, clients=(HERE,))
+    for now in ("a-1", run):
+        monkeypatch.setattr("mpstui.operations.clients.run_name", lambda run, now=now: now)
+        for turn in audit.path.parent.parent.rglob("turn.lock"):
+            turn.write_bytes(b"")  # it is the audit log that tells
+        await OperationRunner(fake, audit).execute(request, node())
+    assert fake.control.sent.count(f"terminate_client 634 {HERE.pid}") == 1 + again
+
+
 @as_root
 async def test_a_client_that_the_daemon_does_not_list_is_left_alone(
     audit: AuditLog, processes: list[subprocess.Popen[str]]
@@ -347,7 +362,7 @@ async def test_a_full_disk_does_not_stop_the_admin_but_is_told(tmp_path: Path) -
     result = await OperationRunner(fake, AuditLog(tmp_path / "file" / "audit.jsonl")).execute(
         Request("set_client_priority", PIPE, "1"), node()
     )
-    assert result.status is ExitStatus.DONE
+    assert (result.status, result.waits, result.simulated) == (ExitStatus.DONE, False, False)
     assert "could not be written" in result.details[-1]
 
 
