@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from mpstui.control.answer import Answer, Outcome
 from mpstui.control.wire import DeviceQuery, LimitReading, Membership, PsRow, QueriedDevice
 from mpstui.core.model import Device, Event, PartitionTable, ProcessKey
-from mpstui.core.trust import REUSED
+from mpstui.core.trust import REUSED, Speaker
+from mpstui.observe import daemon as of_daemon
 from mpstui.observe.problems import ended_unseen, find_problems
 from mpstui.observe.reducer import NodeState, Watching
 from mpstui.observe.sources import NvmlSample
@@ -356,3 +358,20 @@ def test_the_namespace_of_a_process_is_the_kernels_to_say() -> None:
     found = shot(node, "21:25:00")[1].find_client(facts.key)
     assert found is not None
     assert found.pid_namespace == 4026531836
+
+
+@pytest.mark.parametrize("same", [True, False])
+@pytest.mark.parametrize("listens", [True, False])
+async def test_of_sockets_that_were_exchanged_it_is_known_that_nobody_listens_only_where_they_are_the_same(
+    monkeypatch: pytest.MonkeyPatch, same: bool, listens: bool
+) -> None:
+    node, stamp = served(), (1, 2, 0, 0, 5, 0, 6, 0)
+    node.set_places([running()._replace(speaker=Speaker(0, "root's", stamp, listens=listens))])
+    now = Speaker(2001, "his", stamp if same else (*stamp[:4], 7, 0, 8, 0))
+    monkeypatch.setattr(of_daemon, "find_speaker", lambda pipe_dir: now)
+    asked = await of_daemon.DaemonWatcher._exchanged(SimpleNamespace(_node=node, pipe_dir=PIPE))  # type: ignore[arg-type]
+    assert asked is not None
+    assert asked.answer.outcome is Outcome.NOT_PERMITTED
+    place = node.watch(PIPE).place
+    assert place is not None
+    assert (place.speaker.uid, place.speaker.by, place.speaker.listens) == (None, 2001, not same or listens)
