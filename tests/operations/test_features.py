@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from mpstui.core.model import Daemon
-from mpstui.core.v3 import V3Node
+from mpstui.core.v3 import Namespace, V3Node
 from mpstui.operations.registry import operation
 from mpstui.operations.types import ExitStatus, Request
-from mpstui.operations.v3 import V3Operation
+from mpstui.operations.v3 import V3Operation, space_words
 
 HERE = Path("/p")
 
@@ -48,6 +48,19 @@ def test_the_words_that_are_sent_and_taken_back() -> None:
     assert (back.action, back.value) == ("v3_feature_disable", "context-share")
     assert enable.undo(request, Daemon(HERE, protocol="v3", v3=V3Node())) is None
     assert enable.command_line(request) == "mpstui feature enable context-share --pipe-dir /p"
+
+
+@pytest.mark.parametrize(
+    ("space", "words"),
+    [
+        (None, "—"),
+        (Namespace("small", "a"), "no percentage, no memory limit"),
+        (Namespace("small", "a", None, "8G", 25.0, 0), "25 %, 8G"),
+        (Namespace("small", "a", None, "8G", 25.0, 1), "25 %, 8G, below normal"),
+    ],
+)
+def test_the_limits_of_a_namespace_in_words(space: Namespace | None, words: str) -> None:
+    assert space_words(space) == words
 
 
 def test_what_is_no_feature_is_refused_with_those_that_there_are() -> None:

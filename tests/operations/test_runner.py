@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,7 @@ from mpstui.core.trust import Meant, Speaker
 from mpstui.operations import runner
 from mpstui.operations.audit import AuditLog, default_path
 from mpstui.operations.limits import SetPinnedMemLimit
+from mpstui.operations.load import StopLoad
 from mpstui.operations.registry import OPERATIONS, operation
 from mpstui.operations.runner import OperationRunner
 from mpstui.operations.types import ExitStatus, Request
@@ -354,6 +356,11 @@ async def test_a_reused_pid_is_left_alone(audit: AuditLog, processes: list[subpr
     assert result.status is ExitStatus.REFUSED_BY_SAFETY_RULE
     assert fake.control.sent == []
     assert processes[0].poll() is None
+
+
+def test_the_end_of_a_load_is_written_of_its_daemon() -> None:
+    end: Any = None
+    assert [StopLoad().request(each, end).pipe_dir for each in (PIPE, None)] == [PIPE, Path()]
 
 
 async def test_a_full_disk_does_not_stop_the_admin_but_is_told(tmp_path: Path) -> None:
