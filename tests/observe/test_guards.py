@@ -176,6 +176,17 @@ def test_partitions_that_were_read_are_in_the_next_snapshot() -> None:
         assert (daemon.partitions, daemon.partitions_detail) == (table, detail)
 
 
+@pytest.mark.parametrize(("ends", "nearby"), [("21:24:29.200", (8, 9)), ("21:24:29.900", (9,))])
+def test_all_who_ended_just_before_a_fault_are_told_of(ends: str, nearby: tuple[int, ...]) -> None:
+    """One that was killed is the cause (fact 17): whichever it was, and not the last one alone."""
+    others = [text.replace("PID: 7", f"PID: {pid}") for pid in (8, 9) for text in CONNECT]
+    more = ("Client process 9 disconnected", "Client {PID: 7, Context: 1} encountered a fatal GPU error.")
+    log = server(SERVER, *others, "Client process 8 disconnected") + server(SERVER, *more, clock=ends)
+    fault = fold("21:25:00", server=log, node=served()).watch(PIPE).state.servers[SERVER].fault
+    assert fault is not None
+    assert fault.ended_nearby == nearby
+
+
 def test_the_contexts_that_a_fault_names_are_their_clients() -> None:
     """Where the log is cut behind their start; those of clients whom nobody knows are nobody's."""
     gone = (

@@ -280,6 +280,7 @@ def test_a_refusal_by_a_bare_number_is_told_with_that(number: str) -> None:
             [("limit_set", None, None, "scope=default", "value=33", "what=active_thread_percentage")],
         ),
         ("set_default_active_thread_percentage", [], [("command", None, None)]),
+        ("set_default_active_thread_percentage", ["50.0"], [("command", None, None)]),
         ("set_default_active_thread_percentage 33", [], [("command", None, None)]),
         (
             "set_active_thread_percentage 634 12.5",

@@ -6,7 +6,9 @@ import pytest
 
 from mpstui.control.wire import Membership
 from mpstui.core.faults import fault_reports
+from mpstui.core.model import Event
 from mpstui.core.xid import Xid, parse_line
+from mpstui.observe.state import same_xid
 from mpstui.sim.node import SimNode
 from tests.observe.replay import DATA, PIPE, at, events, fold, lines, shot
 from tests.observe.test_simulated import Watched
@@ -22,6 +24,23 @@ LINE = (
 
 def xids(node):
     return [e for e in shot(node, "21:29:59")[0].events if e.kind == "xid"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "same"),
+    [
+        ({}, True),
+        ({"devices": ()}, True),
+        ({"devices": ("GPU-b",)}, False),
+        ({"values": {"xid": "43"}}, False),
+        ({"raw": "another line"}, False),
+        ({"time": WHEN + 60}, False),
+    ],
+)
+def test_which_two_are_one(fields, same):
+    kernels = Event("xid", WHEN, devices=("GPU-a",), values={"xid": "31"}, raw="a line")
+    nvmls = kernels._replace(raw="")._replace(**fields)
+    assert same_xid(kernels, nvmls) is same_xid(nvmls, kernels) is same
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
