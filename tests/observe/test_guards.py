@@ -10,7 +10,7 @@ import pytest
 
 from mpstui.control.answer import Answer, Outcome
 from mpstui.control.wire import DeviceQuery, LimitReading, Membership, PsRow, QueriedDevice
-from mpstui.core.model import Device, Event, PartitionTable, ProcessKey
+from mpstui.core.model import Activity, Device, Event, PartitionTable, ProcessKey
 from mpstui.core.trust import REUSED, Speaker
 from mpstui.observe import daemon as of_daemon
 from mpstui.observe.problems import ended_unseen, find_problems
@@ -324,6 +324,27 @@ def test_what_happened_to_a_quiet_daemon_is_kept_beside_a_busy_one() -> None:
         log.add(ends(pid, when=float(pid))[0]._replace(pipe_dir=quiet), "server")
     assert len(log.events) == 10
     assert [event.pid for event in log.events if event.pipe_dir == PIPE] == [55, 56, 57, 58, 59]
+
+
+@pytest.mark.parametrize(("later", "told"), [(0.9, 1), (1.1, 2)])
+def test_what_both_logs_tell_at_the_same_time_is_told_once(later: float, told: int) -> None:
+    log, event = EventLog(), Event("limit_set", 100.0, PIPE, values={"what": "client_priority", "value": "1"})
+    log.add(event, "control")
+    log.add(event._replace(time=event.time + later), "server")
+    assert len(log.events) == told
+
+
+def test_whose_launches_may_be_counted_and_what_came_of_it_is_in_the_next_snapshot() -> None:
+    node, key = served(), ProcessKey(7, 1)
+    assert node.countable() == frozenset()
+    node.set_facts({7}, {7: ProcessFacts(key, pid_namespace=1, vouched=True)}, at("21:25:00"))
+    shot(node, "21:25:00")
+    assert node.countable() == {key}
+    for launches in (5.0, 0.0):
+        node.set_activity({key: Activity(launches)})
+        found = shot(node, "21:25:00")[1].find_client(key)
+        assert found is not None
+        assert found.activity == Activity(launches)
 
 
 def test_the_end_of_a_daemon_before_is_not_the_end_of_the_one_that_runs() -> None:

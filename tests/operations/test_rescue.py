@@ -17,7 +17,7 @@ from mpstui.core.condition import describe_holder
 from mpstui.core.model import ProcessKey, ServerFault, SessionHolder
 from mpstui.core.trust import NOT_PROVED, Speaker
 from mpstui.observe.discovery import DEFAULT_PIPE_DIR
-from mpstui.operations import rescue
+from mpstui.operations import lock, rescue
 from mpstui.operations.audit import AuditLog
 from mpstui.operations.registry import operation, preview
 from mpstui.operations.rescue import targets
@@ -156,6 +156,17 @@ async def test_one_that_ignores_sigterm_is_killed(start, tmp_path):
     assert result.done, result
     assert process.wait(120) == -signal.SIGKILL
     assert "SIGKILL" in result.details[-1]
+
+
+async def test_who_has_the_turn_is_not_waited_for(start, tmp_path, monkeypatch: pytest.MonkeyPatch):
+    """He may be the one who waits for the daemon."""
+    monkeypatch.setattr(lock, "WAIT", 0.0)
+    process, key = start()
+    snapshot = blocked(key)
+    async with lock.turn(PIPE, OWN):
+        result = await runner(snapshot, tmp_path).execute(Request("unblock", PIPE), snapshot)
+    assert result.done, result
+    assert process.wait(120) == -signal.SIGTERM
 
 
 async def test_a_successor_of_the_pid_is_never_hit(start, tmp_path):
