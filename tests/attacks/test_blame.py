@@ -113,7 +113,7 @@ def test_what_a_stranger_does_with_a_setuid_program_is_not_roots(stranger: Stran
     assert strays[serves.pid] == stranger.uid
 
 
-HOLDS = """
+SESSION = """
 import socket, sys
 one = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 one.connect(sys.argv[1] + "/control")
@@ -128,7 +128,7 @@ def test_who_holds_roots_daemon_is_ended_whatever_directory_his_process_names(st
     """His connection is seen by the kernel's word; his environment is his, and led away from it: root was told that it
     is a session with another daemon, and could not end it."""
     program = stranger.home / "nvidia-cuda-mps-control"
-    program.write_text(HOLDS)
+    program.write_text(SESSION)
     with SimNode.start(crowd / "mine" / "p", multiuser=True) as node:
         env = {"CUDA_MPS_PIPE_DIRECTORY": os.fspath(stranger.home)}
         held = stranger.start(stranger.interpreter, "-I", "-S", program, node.pipe_dir, env=env, stdin=subprocess.PIPE)
