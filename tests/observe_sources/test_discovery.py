@@ -692,3 +692,22 @@ def test_a_directory_that_nobody_else_may_change_needs_no_stamp(room: Path) -> N
     assert (speaker.uid, speaker.stamp, speaker.sockets) == (os.geteuid(), (), (os.geteuid(),))
     room.chmod(0o777)
     assert find_speaker(room).stamp
+
+
+@pytest.mark.parametrize(
+    ("links", "words"),
+    [
+        (("control",), "socket control"),
+        (("control_privileged",), "socket control_privileged"),
+        (("control", "control_privileged"), "sockets control and control_privileged"),
+    ],
+)
+def test_which_sockets_are_links_is_said(room: Path, links: tuple[str, ...], words: str) -> None:
+    for name in ("control", "control_privileged"):
+        if name in links:
+            (room / name).symlink_to("elsewhere")
+        else:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
+                listening.bind(os.fspath(room / name))
+    speaker = find_speaker(room)
+    assert (speaker.uid, speaker.why) == (None, f"a link is in the place of its {words}")
