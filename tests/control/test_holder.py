@@ -448,3 +448,9 @@ def test_a_session_that_the_kernels_list_has_lost_is_looked_for_again(
     looks = iter([frozenset[int](), real(mine.path)])
     monkeypatch.setattr(holder, "connections", lambda pipe_dir: next(looks))
     assert [found.pid for found in holders(mine.path)] == [session.pid]
+
+
+def test_of_a_process_that_has_ended_no_network_is_ours() -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait(120)
+    assert [holder.same_network(pid) for pid in (os.getpid(), ended.pid)] == [True, False]

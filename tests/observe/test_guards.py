@@ -121,6 +121,9 @@ def test_the_other_context_of_a_client_is_no_second_terminate() -> None:
     assert client(node).terminate_requested
     assert served(*once).watch(PIPE).state.blocked_by is None
     assert served(*once, ask.format(1)).watch(PIPE).state.blocked_by == 7
+    answers = served(*once, ask.format(1))
+    answers.set_probe(PIPE, Answer("ps", Outcome.OK), at("21:25:00"))
+    assert answers.watch(PIPE).state.blocked_by is None, "a daemon that answers is not blocked, whatever its log says"
     done = "Client termination succeeded."
     assert served(*once, ask.format(1), done).watch(PIPE).state.blocked_by is None, "it was answered after all"
 
@@ -332,6 +335,15 @@ def test_what_both_logs_tell_at_the_same_time_is_told_once(later: float, told: i
     log.add(event, "control")
     log.add(event._replace(time=event.time + later), "server")
     assert len(log.events) == told
+
+
+@pytest.mark.parametrize(("ours", "waits"), [(True, False), (False, True), (None, True)])
+def test_a_number_of_another_namespace_is_not_gone_because_nobody_has_it_here(ours: bool | None, waits: bool) -> None:
+    pending = control("NEW CLIENT 9 from user 1000: Server is not ready, push client to pending list")
+    node = fold("21:25:00", control=pending)
+    node.set_places([running()._replace(pids_are_ours=ours)])
+    node.set_facts({9, 480}, {480: ProcessFacts(ProcessKey(480, 1))}, at("21:25:00"))
+    assert (9 in node.watch(PIPE).state.pending) is waits
 
 
 def test_whose_launches_may_be_counted_and_what_came_of_it_is_in_the_next_snapshot() -> None:

@@ -711,3 +711,15 @@ def test_which_sockets_are_links_is_said(room: Path, links: tuple[str, ...], wor
                 listening.bind(os.fspath(room / name))
     speaker = find_speaker(room)
     assert (speaker.uid, speaker.why) == (None, f"a link is in the place of its {words}")
+
+
+@pytest.mark.parametrize(
+    ("modes", "exchanged"), [((0o666, 0o755), False), ((0o755, 0o666), True), ((0o666, 0o666), False)]
+)
+def test_which_socket_is_which_is_told_by_their_modes(room: Path, modes: tuple[int, int], exchanged: bool) -> None:
+    for name, mode in zip(discovery.SOCKETS, modes, strict=True):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
+            listening.bind(os.fspath(room / name))
+        (room / name).chmod(mode)
+    why = "its sockets control and control_privileged were exchanged" if exchanged else None
+    assert discovery._not_there(room, discovery.SOCKETS) == why

@@ -245,6 +245,14 @@ def faulted(*clients: Client, hit: int) -> Snapshot:
     return replace(shown, daemons=(replace(daemon, servers=(server,)),))
 
 
+@pytest.mark.parametrize("pid", [0, -1])
+@pytest.mark.parametrize("kill", [False, True])
+def test_what_is_no_process_is_not_ended(pid: int, kill: bool) -> None:
+    """By number 0 a signal is for the whole group of whoever sends it."""
+    shown = preview(end(ProcessKey(pid, 1), kill=kill), node(client(pid)))
+    assert (shown.error_status, "has no number here" in (shown.error or "")) == (ExitStatus.NOT_PERMITTED, True)
+
+
 @as_root
 def test_of_a_client_that_a_fault_has_hit_nothing_is_said_that_is_over() -> None:
     """Its GPU work is lost, and so is that of those who shared a GPU with it; one on a GPU of its own runs on."""
