@@ -118,7 +118,7 @@ def test_the_other_context_of_a_client_is_no_second_terminate() -> None:
     once = (ask.format(1), "Client termination succeeded.", ask.format(2))
     node = served(*once, "Client termination succeeded.")
     assert shot(node, "21:25:00")[1].health == "unknown"
-    assert client(node).terminate_requested
+    assert [client(each).terminate_requested for each in (served(), node)] == [False, True]
     assert served(*once).watch(PIPE).state.blocked_by is None
     assert served(*once, ask.format(1)).watch(PIPE).state.blocked_by == 7
     answers = served(*once, ask.format(1))
