@@ -454,7 +454,13 @@ class NodeState:
         """NVML's list of MPS clients, taken between two full samples; whether it says anything new."""
         if self._sample is None or self._sample.mps_clients == members:
             return False
-        self._take_sample(replace(self._sample, mps_clients=members))
+        # Who has left is in the older list of all processes yet, and does not compute past MPS for that.
+        left = {uuid: pids.keys() - members.get(uuid, pids).keys() for uuid, pids in self._sample.mps_clients.items()}
+        processes = {
+            uuid: {pid: size for pid, size in listing.items() if pid not in left.get(uuid, ())}
+            for uuid, listing in self._sample.processes.items()
+        }
+        self._take_sample(replace(self._sample, mps_clients=members, processes=processes))
         return True
 
     def unexplained(self, members: Mapping[str, Mapping[int, int | None]]) -> frozenset[int]:

@@ -418,6 +418,21 @@ def test_nobody_is_outside_whose_process_is_not_seen_or_whose_device_lists_no_cl
     assert 77 not in node.pids()
 
 
+def test_a_client_that_has_left_is_not_called_a_process_outside_until_all_lists_are_read_again():
+    """NVML's list of clients is read when one comes, that of all processes up to five seconds later: whoever had left
+    meanwhile, and whose process lived on, was said to compute past MPS."""
+    node = fold("21:28:37", **FAULTS)
+    query = DeviceQuery((QueriedDevice(0, "0000:00.06.00", UUID, "H100", "N/A"),), {})
+    node.set_places([running()._replace(start_time=100.0)])
+    node.fold_membership(PIPE, Membership(at("21:28:37"), (453,), {453: "ACTIVE"}, {}, {}, (), query), at("21:28:37"))
+    both = {UUID: {77: 5, 882: 5}}
+    node.set_sample(NvmlSample(1.0, devices=(Device(UUID),), mps_clients=both, processes={UUID: {**both[UUID], 78: 5}}))
+    assert node.set_membership({UUID: {882: 5}})
+    node.set_facts((77, 78), {pid: ProcessFacts(ProcessKey(pid, 9), 200.0, 0) for pid in (77, 78)}, at("21:28:37"))
+    assert [each.pid for each in shot(node, "21:28:38")[0].outside] == [78]
+    assert 77 not in node.pids()
+
+
 def test_a_daemon_that_does_not_run_has_nobody_beside_it():
     assert outside({}, state="stale", daemon=None).outside == ()
 
