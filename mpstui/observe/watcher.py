@@ -412,27 +412,30 @@ class NodeWatcher:
         """Whatever is due is looked at or started; nothing here waits."""
         if self._due("discovery", DISCOVERY_INTERVAL):
             self._job("discovery", self._discover)
-        if self._due("reading", self._refresh):
-            self._job("reading", self._read)
         blind = any(watcher.schedule.polling for watcher in self._watchers.values())
         if blind and self._membership is not None and self._due("members", MEMBERSHIP_INTERVAL):
             self._job("members", self._read_members)
         if self._due("wakeups", REST) or told:
             self._wakeups.watch([path for watcher in self._watchers.values() for path in watcher.logs])
+        came = False
         for watcher in self._watchers.values():
             kinds = watcher.poll_logs()
+            came = came or "client_connected" in kinds
             self._dirty = self._dirty or bool(kinds)
             self._stirred = self._stirred or bool(kinds)
             if not kinds.isdisjoint(DAEMON_CHANGED):
                 self._next["discovery"] = self._monotonic()
                 self._starting_until = self._monotonic() + STARTING_TIME
-            if "client_connected" in kinds:
-                self._job("facts", self._read_facts)
-                if self._membership is not None:
-                    self._job("members", self._read_members)
             if not told and not watcher.settled:
                 self._wakeups.missed()
             watcher.step()
+        sees = not self._under_way("sample")  # one that was begun before may not have who comes
+        if came and sees and self._next.get("reading", 0.0) - self._monotonic() < min(self._refresh, REFRESH) / 2:
+            self._next["reading"] = self._monotonic()  # one snapshot tells of both, and the screen is painted once
+        if due := self._due("reading", self._refresh):
+            self._job("reading", self._read)
+        if came and not (due and sees):
+            self._job("arrival", self._read_arrival)
         self._emit_if_dirty()
 
     def _due(self, name: str, interval: float) -> bool:
@@ -451,6 +454,11 @@ class NodeWatcher:
             running.exception()  # a reading that failed is taken again; what it said is in the snapshot
         started = self._jobs[name] = asyncio.get_running_loop().create_task(job())
         return started
+
+    def _under_way(self, *names: str) -> bool:
+        """Whether one of these jobs is."""
+        jobs = (self._jobs.get(name) for name in names)
+        return any(job is not None and not job.done() for job in jobs)
 
     async def _discover(self) -> None:
         places = await self._files.call(self._look)
@@ -521,6 +529,14 @@ class NodeWatcher:
             self._refresh = min(SLOWEST_REFRESH, REFRESH * max(1.0, len(self._node.pids()) / CROWD))
         both = self._job("sample", self._read_sample), self._job("facts", self._read_facts)
         await asyncio.wait(both, timeout=TOGETHER)
+        self._touch()
+
+    async def _read_arrival(self) -> None:
+        """Who has come: what NVML lists and /proc says of it, in one snapshot."""
+        looks = [self._job("facts", self._read_facts)]
+        if self._membership is not None:
+            looks.append(self._job("members", self._read_members))
+        await asyncio.wait(looks, timeout=TOGETHER)
         self._touch()
 
     async def _read_sample(self, rates: bool = False) -> None:
@@ -642,8 +658,7 @@ class NodeWatcher:
 
     def _awaits_reading(self) -> bool:
         """Whether a reading is under way whose end is a snapshot; the very first snapshot does not wait for NVML."""
-        reading = self._jobs.get("reading")
-        return self._snapshot is not None and reading is not None and not reading.done()
+        return self._snapshot is not None and self._under_way("reading", "arrival")
 
     def _awaits_identities(self) -> bool:
         """A process is shown once its start time is known and, of a client, once NVML or ``ps`` has told that it is the

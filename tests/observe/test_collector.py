@@ -150,6 +150,56 @@ async def test_a_connect_is_seen_from_the_log_and_asked_about_once(node):
     assert [context.device_uuid for context in client.contexts] == [UUID]
 
 
+class Late(AtOnce):
+    """Calls that are answered some turns of the loop later."""
+
+    def call(self, function):
+        async def later():
+            for _ in range(20):
+                await asyncio.sleep(0)
+            return function()
+
+        return asyncio.ensure_future(later())
+
+
+def _readings(node):
+    return node.nvml.wholes + node.nvml.steadies
+
+
+async def _behind_a_reading(node, seconds):
+    before = _readings(node)
+    await node.until(lambda: _readings(node) > before)
+    await node.pass_time(seconds)
+
+
+async def test_who_comes_is_in_one_snapshot_with_what_nvml_and_proc_say(node, monkeypatch):
+    """NVML's word came a moment after that of /proc, and the whole screen was worked out twice for each arrival."""
+    monkeypatch.setattr(watcher_module, "TOGETHER", 120.0)
+    node.processes.living = {480, 634, 643, 700}
+    await node.settled()
+    await _behind_a_reading(node, 0.1 * REFRESH)
+    node.collector._gpu = Late()
+    node.connect(700)
+    await node.until(lambda: any(700 in {c.pid for c in seen.daemons[0].clients()} for seen in node.seen))
+    shown = next(client for seen in node.seen for client in seen.daemons[0].clients() if client.pid == 700)
+    assert shown.gpu_memory == {UUID: 1 << 20}
+
+
+async def test_a_reading_that_is_nearly_due_is_taken_with_who_comes(node):
+    """Who came had the screen worked out twice within half a second."""
+
+    async def comes_behind_a_reading(pid, seconds):
+        await _behind_a_reading(node, seconds)
+        before = _readings(node)
+        node.connect(pid)
+        await node.until(lambda: pid in {client.pid for client in node.daemon.clients()})
+        return _readings(node) - before
+
+    await node.settled()
+    assert await comes_behind_a_reading(700, 0.6 * REFRESH) == 1
+    assert await comes_behind_a_reading(701, 0.1 * REFRESH) == 0
+
+
 async def test_a_reading_waits_for_another_one_that_looks_for_clients_in_other_namespaces(tmp_path):
     """Two in 109 on a busy machine: pid_here was — for all clients of a container at once, as a snapshot had asked for
     a reading of its own, which had just begun to look for them, and `status` took that for done."""
