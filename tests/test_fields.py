@@ -176,6 +176,26 @@ def test_the_possible_columns_are_made_once_for_each_thing_and_are_its_own() -> 
     widths = [next(each.column.width for each in possible_columns(of) if each.id == "user") for of in (CLIENT, narrow)]
     assert widths[0] > widths[1]
     assert lay_out(narrow, View(), 158, 3, stretch=True) != lay_out(CLIENT, View(), 158, 3, stretch=True)
+
+
+@pytest.mark.parametrize("thing", [CLIENT, SERVER, LIMIT], ids=lambda thing: thing.name)
+def test_a_layout_that_is_remembered_is_the_one_that_would_be_made(thing):
+    """With each snapshot comes another view; what its columns are laid out as goes by which of them there are."""
+    chosen = [(), (Shown("pid"),), (Shown("pid", 12),), (Shown("pid", asked=False),)]
+    ways = [
+        (view, width, gutter, stretch, wish)
+        for view in (View(), View(with_limits=True), View(beside=frozenset(("pid",))))
+        for width in (0, 40, 79, 80, 158)
+        for gutter in (1, 3)
+        for stretch in (False, True)
+        for wish in chosen
+    ]
+    for _ in range(2):
+        for view, width, gutter, stretch, wish in ways:
+            fresh = lay_out(replace(thing), view, width, gutter, stretch=stretch, chosen=wish)
+            again = lay_out(thing, replace(view), width, gutter, stretch=stretch, chosen=wish)
+            assert [(each.id, room) for each, room in again] == [(each.id, room) for each, room in fresh]
+    assert lay_out(thing, View(), 80, 3, stretch=True) is lay_out(thing, View(), 80, 3, stretch=True)
     assert wished(CLIENT, [Shown("user", asked=False)]) != wished(CLIENT, ())
 
 

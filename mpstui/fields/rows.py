@@ -481,7 +481,9 @@ class Thing(Generic[T]):
     """Whether its own values are told whichever fields of what it holds are chosen."""
     _possible: list[Field[T]] = field(default_factory=list, init=False, repr=False, compare=False)
     _usual: list[Shown] = field(default_factory=list, init=False, repr=False, compare=False)
-    """What :func:`possible_columns` and :func:`wished` have made of it, as each list is laid out anew each second."""
+    _laid: dict[object, list[tuple[Field[T], int]]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """What :func:`possible_columns`, :func:`wished` and :func:`lay_out` have made of it, as each list is laid out anew
+    with each snapshot."""
 
     def __getitem__(self, name: str) -> Field[T]:
         return next(each for each in self.fields if each.id == name)
@@ -646,11 +648,22 @@ def lay_out(
         if one.asked is not False and (each := fields.get(one.id)) is not None and (column := each.column) is not None
         if one.asked or column.when is None or column.when(view)
     ]
+    # The view says which columns there are; how wide they are goes by them alone.
+    of = width - gutter, stretch, tuple([(one.field.id, one.own, one.asked) for one in columns])
+    if of not in thing._laid:
+        if len(thing._laid) >= _REMEMBERED:
+            thing._laid.clear()
+        thing._laid[of] = _sized(columns, width - gutter, stretch=stretch)
+    return thing._laid[of]
+
+
+def _sized(columns: list[_Asked], width: int, *, stretch: bool) -> list[tuple[Field[Any], int]]:
+    """Those of ``columns`` that there is room for, with their cells."""
     usual = [one for one in columns if not one.asked]
-    sizes, left = _shared(_steps(usual), width - gutter)
+    sizes, left = _shared(_steps(usual), width)
     if usual != columns:
         columns = [one for one in columns if one.asked or one.field.id in sizes]
-        sizes, left = _shared(_steps(columns), width - gutter)
+        sizes, left = _shared(_steps(columns), width)
     cells = [(each, sizes[each.id]) for each, *_ in columns if each.id in sizes]
     if stretch and cells and left > 0:
         at = _stretched(cells)
@@ -740,6 +753,8 @@ def _shared(steps: Iterable[_Step], room: int) -> tuple[dict[str, int], int]:
     return sizes, room
 
 
+_REMEMBERED: Final = 16
+"""Ways in which a thing's columns are laid out that are remembered."""
 _FEWEST: Final = 2
 """Columns that there are in any case."""
 _TOLD: Final = 8
