@@ -602,7 +602,8 @@ def test_a_strangers_sockets_in_a_directory_of_his_send_nobody_to_his_daemon(str
     stranger.run("sh", "-c", "mkdir $0; ln -s $1/control $1/control_privileged $0", led, crowd / "his")
     (place,) = discover((led,), env={})
     assert (place.state, place.daemon) == ("stale", None), place
-    assert str(crowd / "his") not in place.detail + place.remedy, place
+    assert "what listens there" not in place.detail, place
+    assert not place.remedy.startswith("name "), place
     os.chown(led, 0, 0)
     os.chown(stranger.home, 0, 0)
     for name in ("control", "control_privileged"):
