@@ -609,6 +609,7 @@ OPENERS = {
     "fleet.py": "the user's own list of nodes",
     "history/parser_process.py": "the pipe to the process that parses a log",
     "history/attribution.py": "a descriptor of open_trusted's",
+    "history/origin.py": "a simulated node's marks beside its logs, by open_trusted",
     "load/guard.py": "a file of its own",
     "load/programs/lenet.py": "what its own experiment writes for it",
     "load/workloads.py": "the program's own kernels",

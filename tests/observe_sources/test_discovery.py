@@ -598,7 +598,7 @@ def test_a_daemon_whose_directory_is_not_known_hides_none_of_the_others(
     """Its user's environment is closed to whoever is not root."""
     monkeypatch.setattr(discovery, "listening_dirs", list)
     hidden = DaemonProcess(ProcessKey(1, 1), 70123, None, False, "legacy", None, None)
-    seen = hidden._replace(key=ProcessKey(2, 1), pipe_dir=room, pipe_id=file_id(room))
+    seen = hidden._replace(key=ProcessKey(2, 1), uid=os.geteuid(), pipe_dir=room, pipe_id=file_id(room))
     assert discovery._discovered([hidden, seen, hidden], ()) == [room]
 
 

@@ -376,8 +376,10 @@ def test_what_is_a_control_daemon(
     ],
 )
 def test_where_somebody_listens(monkeypatch: pytest.MonkeyPatch, line: str, listed: bool) -> None:
-    says(monkeypatch, read_proc=f"Num RefCount\n{line}\n".encode())
+    says(monkeypatch, read_proc=f"Num RefCount\n{line}\n".encode(), _may_be_socket=True)
     assert listening_dirs() == [P] * listed
+    says(monkeypatch, _may_be_socket=False)
+    assert listening_dirs() == []
 
 
 def test_roots_and_ones_own_are_looked_at_before_those_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
