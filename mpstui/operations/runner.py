@@ -25,6 +25,14 @@ from mpstui.operations.types import READ_ONLY, Danger, ExitStatus, Preview, Prog
 from mpstui.system.procfs import boot_id, process_key
 
 
+def _whose(daemon: Daemon | None) -> tuple[tuple[str, str], ...]:
+    """The fact that a daemon is neither root's nor one's own: who names a directory need not know who has come there
+    since."""
+    if daemon is None or not daemon.runs or daemon.speaker.uid in {None, 0, os.geteuid()}:
+        return ()
+    return (("daemon", daemon.speaker.why),)
+
+
 class ObservedNode(Protocol):
     """What the runner needs of the collector."""
 
@@ -86,6 +94,7 @@ class OperationRunner:
     def preview(self, request: Request, snapshot: Snapshot) -> Preview:
         """What the request would do; instant, sends nothing."""
         shown = operation(request.action).preview(request, snapshot)
+        shown = shown._replace(facts=(*_whose(snapshot.daemon(request.pipe_dir)), *shown.facts))
         refused = self._past(snapshot) or (READ_ONLY if self.read_only else None)
         if refused is not None:
             return Preview(shown.title, shown.facts, error=refused, error_status=ExitStatus.REFUSED_BY_SAFETY_RULE)

@@ -86,15 +86,15 @@ class Screen(Terminal):
 
         ``server``: None for the default. The choice of it stands ``above`` fields over the value's.
         """
-        self.key(key)
-        self.wait_for("Nothing is sent before Apply")
+        self.press_until(key, "Nothing is sent before Apply", 20)  # refused until the daemon has answered
         self.send(value)
         self.wait_for(value, 3)
         self.key(*["backtab"] * above)
         self.press_until("up", "● default", 8)
         if server is not None:
             self.press_until("down", f"● server {server}", 8)
-        self.press_until("enter", "▸ Apply ◂", 4)
+        self.press_until("enter", re.compile("▸ (Cancel|Apply) ◂"), 4)
+        self.press_until("tab", "▸ Apply ◂", 3)
         self.key("enter")
         return self._outcome()
 

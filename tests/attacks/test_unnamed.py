@@ -263,3 +263,15 @@ def test_a_daemon_of_which_nobody_knows_whose_it_is_claims_its_clients(
             group["name"]: group["pids"] for each in json.loads(told.stdout)["daemons"] for group in each["groups"]
         }
         assert found == {"claims root": [victim.pid]}, told
+
+
+@pytest.mark.parametrize("words", [COMMANDS["a percentage"], COMMANDS["a server started"]])
+def test_whose_the_daemon_is_that_was_named_is_said_where_it_is_another_users(
+    stranger: Stranger, roots: Stranger, words: tuple[str, ...]
+) -> None:
+    """Who names a directory need not know who has come there since root's daemon ended."""
+    for who, said in ((stranger, True), (roots, False)):
+        lying_daemon(who, who.home / "p", clients=[])
+        done = mpstui(*words, "--pipe-dir", who.home / "p", MPSTUI_CONTROL_DEADLINE=usual())
+        told = done.stdout + done.stderr
+        assert (str(stranger.uid) in told) is said, told
