@@ -380,7 +380,7 @@ has_word() {
     return 1
 }
 
-# Clients of the job that are left end without harm to others, where mpstui is there to do it.
+# Clients of the job that are left end, as a rule without harm to others, where mpstui is there to do it.
 end_clients() {
     if [ -n "$job" ] && command -v mpstui >/dev/null 2>&1; then
         limited 120 mpstui terminate --job "$system$job" --kill --yes --pipe-dir "$CUDA_MPS_PIPE_DIRECTORY" \

@@ -1,4 +1,5 @@
-"""Clients ended without harm to their neighbours: terminate_client first, then the process (facts 15–17)."""
+"""Clients ended without harm to their neighbours, as a rule: terminate_client first, then the process (facts 15–17,
+61)."""
 
 from __future__ import annotations
 
@@ -57,7 +58,9 @@ class TerminateClient(Operation):
     danger = Danger.HARM
     weight = 5
     verb = Verb(
-        ("terminate",), "end a client's GPU work without harm to others", example="mpstui terminate 4711 --kill"
+        ("terminate",),
+        "end a client's GPU work, as a rule without harm to others",
+        example="mpstui terminate 4711 --kill",
     )
     arguments = (
         Argument("clients", "Clients", help="its process id", metavar="CLIENT_PID"),
@@ -465,7 +468,7 @@ def _others(chosen: Sequence[Client], daemon: Daemon, lost: Collection[ProcessKe
     unknown = {pid: client for pid, client in unknown.items() if pid not in beside and pid not in further}
     one = "one of them" if len(chosen) > 1 else "it"
     groups = (
-        (f"Share a GPU with {them}, and run on", beside),
+        (f"Share a GPU with {them}, and run on as a rule", beside),  # fact 61
         (f"More clients on other GPUs would be lost if {one} faults while it is ended", further),
         (f"May share a GPU with {them}: not all GPUs are known", unknown),
     )
@@ -473,7 +476,7 @@ def _others(chosen: Sequence[Client], daemon: Daemon, lost: Collection[ProcessKe
 
 
 def _counted(group: Others) -> str:
-    """How many they are and what its title says of them: ``1 shares a GPU with it, and runs on``."""
+    """How many they are and what its title says of them: ``1 shares a GPU with it, and runs on as a rule``."""
     count, title = len(group.clients), group.title[0].lower() + group.title[1:]
     if count == 1:
         for several, one in (("share ", "shares "), (" run on", " runs on"), ("more clients ", "more client ")):

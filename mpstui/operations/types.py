@@ -79,7 +79,7 @@ class Others(NamedTuple):
     """Clients that an operation does not mean, and what they have to do with it."""
 
     title: str
-    """``Share a GPU with it, and run on``."""
+    """``Share a GPU with it, and run on as a rule``."""
     clients: tuple[str, ...]
     """One line each."""
 

@@ -103,7 +103,7 @@ def test_a_new_limit_tells_what_it_comes_to_and_what_is_odd_about_it(node: SimNo
 def test_terminate_names_who_shares_the_gpu(node: SimNode, mpstui: Mpstui) -> None:
     victim, neighbour = node.spawn("busy"), node.spawn("busy")
     told = mpstui("terminate", victim.pid, "--pipe-dir", node.pipe_dir)
-    shared = told.err.partition("Share a GPU with it, and run on: ")[2]
+    shared = told.err.partition("Share a GPU with it, and run on as a rule: ")[2]
     assert f" {neighbour.pid} " in shared
     for client in (victim, neighbour):
         assert client.status() == "connected"

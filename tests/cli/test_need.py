@@ -90,7 +90,7 @@ def test_a_client_that_the_logs_do_not_tell_of_is_among_those_in_danger(
     victim = own_node.spawn("endless")
     told = mpstui("terminate", victim.pid, "--kill", "--pipe-dir", own_node.pipe_dir)
     assert told.status == 6
-    assert f" {unseen.pid} " in told.err.partition("Share a GPU with it, and run on: ")[2]
+    assert f" {unseen.pid} " in told.err.partition("Share a GPU with it, and run on as a rule: ")[2]
     assert "May share a GPU" not in told.err
     told = mpstui("terminate", unseen.pid, "--kill", "--yes", "--pipe-dir", own_node.pipe_dir)
     assert told.status == 0, told

@@ -249,7 +249,7 @@ async def test_those_beside_it_and_those_reached_through_them_are_told_apart():
     _runner, host = opened(snapshot=node((client(4011), wide, far)))
     async with host.run_test(size=(100, 30)):
         shown = text_of(host)
-        assert "Share a GPU with it, and run on: 1" in shown
+        assert "Share a GPU with it, and run on as a rule: 1" in shown
         assert "More clients on other GPUs would be lost if it faults while it is ended: 1" in shown
         assert listing(host, "others-1").startswith("4013")
 
@@ -292,8 +292,8 @@ async def test_the_lines_that_are_seen_and_those_that_are_not_add_up(chosen):
         await pilot.pause()
         for _ in range(4):
             told = text_of(host).splitlines()
-            at = next(n for n, line in enumerate(told) if "run on: " in line)
-            all_of, *out = map(int, re.findall(r"\d+", told[at].partition("run on: ")[2]))
+            at = next(n for n, line in enumerate(told) if "as a rule: " in line)
+            all_of, *out = map(int, re.findall(r"\d+", told[at].partition("as a rule: ")[2]))
             seen = sum(bool(re.search(r"\b40\d\d\b", line)) for line in told[at + 1 :])
             assert seen + sum(out) == all_of == 14 - chosen, "\n".join(told)
             host.screen.query_one("#body").scroll_relative(y=1, animate=False)

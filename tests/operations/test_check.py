@@ -226,11 +226,16 @@ def test_ending_a_client_names_it_those_on_its_gpus_and_those_reached_through_th
     shown = preview(end(ProcessKey(901, 1), kill=True), snapshot)
     assert shown.hits == ("901 alice python job901.py",)
     beside, further = shown.others
-    assert (beside.title, beside.clients) == ("Share a GPU with it, and run on", ("902 alice python job902.py",))
+    assert (beside.title, beside.clients) == (
+        "Share a GPU with it, and run on as a rule",
+        ("902 alice python job902.py",),
+    )
     assert further.clients == ("903 alice python job903.py",)
     assert further.title == "More clients on other GPUs would be lost if it faults while it is ended"
     assert "without that 2 other clients would be lost" in shown.warnings[0]
-    assert dict(shown.facts)["others"].startswith("1 shares a GPU with it, and runs on; 1 more client on other GPUs")
+    assert dict(shown.facts)["others"].startswith(
+        "1 shares a GPU with it, and runs on as a rule; 1 more client on other GPUs"
+    )
     counts = "a terminated client still counts as a client until its process ends"
     assert counts not in shown.warnings, "its process is ended"
     assert preview(end(ProcessKey(901, 1)), snapshot).warnings == (counts,)
@@ -274,7 +279,7 @@ def test_who_shares_a_gpu_with_one_of_the_chosen_is_not_said_to_share_none() -> 
     snapshot = node(client(901), client(902, GPU, OTHER_GPU), client(903, OTHER_GPU), client(904, OTHER_GPU))
     (beside,) = preview(end(ProcessKey(901, 1), ProcessKey(903, 1)), snapshot).others
     assert [line.split()[0] for line in beside.clients] == ["902", "904"]
-    assert beside.title == "Share a GPU with them, and run on"
+    assert beside.title == "Share a GPU with them, and run on as a rule"
 
 
 def test_a_client_alone_has_no_others_and_one_of_unknown_gpus_may_have() -> None:
