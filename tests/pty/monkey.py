@@ -229,6 +229,16 @@ class Monkey:
         if wrong:
             raise Defect(self._story(wrong))
 
+    def _where(self, terminal: Terminal, pid: int, directory: Path) -> str:
+        """What a program that tells nothing does: what was left to do, why telling failed, where its threads are."""
+        stacks = directory / "stacks"
+        with contextlib.suppress(ProcessLookupError, Timeout):
+            os.kill(pid, signal.SIGUSR2)
+            terminal.wait_for(lambda _: stacks.exists() and "most recent call first" in stacks.read_text(), PATIENCE)
+            terminal.read_for(0.5)
+        files = (directory / name for name in ("left", "trouble", "stacks"))
+        return "; ".join(file.read_text() for file in files if file.exists())
+
     def _wrong(self, terminal: Terminal, pid: int, directory: Path) -> str:
         """Which cells are not what they should be, and both pictures; empty where all are."""
         frame = directory / "frame"
@@ -242,7 +252,10 @@ class Monkey:
             if terminal.process.poll() is not None or process_state(pid) in {"Z", None}:
                 return ""
             if time.monotonic() - asked > 5 * PATIENCE:
-                raise Defect(self._story(f"no frame was told; the program is {process_state(pid)}\n{terminal.text}"))
+                state = (
+                    f"no frame was told; the program is {process_state(pid)}; {self._where(terminal, pid, directory)}"
+                )
+                raise Defect(self._story(f"{state}\n{terminal.text}"))
             terminal.read(0.05)
             if process_state(pid) == "T":  # a key has stopped it late, or the palette's Suspend has
                 terminal.send("\n")

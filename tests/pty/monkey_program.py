@@ -2,16 +2,18 @@
 
     python monkey_program.py DIRECTORY [arguments of mpstui]
 
-At SIGUSR1, where there is a file ``DIRECTORY/ask``, it waits until nothing is left to paint and the screen has the
-terminal's size. Then it takes that file away, so that a second signal is no second question, and writes
-``DIRECTORY/frame``, JSON: ``columns``, ``lines``, ``sequence`` (a whole repaint, as Textual itself would write it),
-``screens``, and ``stuck``, which is not empty where it gave up. A mark follows on the terminal, and the program does
-nothing more until the file is taken away: what the terminal got before the mark is what belongs to the frame.
+At SIGUSR2 it writes to ``DIRECTORY/stacks`` where each thread is. At SIGUSR1, where there is a file
+``DIRECTORY/ask``, it waits until nothing is left to paint and the screen has the terminal's size. Then it takes that
+file away, so that a second signal is no second question, and writes ``DIRECTORY/frame``, JSON: ``columns``,
+``lines``, ``sequence`` (a whole repaint, as Textual itself would write it), ``screens``, and ``stuck``, which is not
+empty where it gave up. A mark follows on the terminal, and the program does nothing more until the file is taken
+away: what the terminal got before the mark is what belongs to the frame.
 """
 
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import fcntl
 import json
 import os
@@ -69,6 +71,8 @@ class Teller:
         self.task: asyncio.Task[None] | None = None
 
     def asked(self) -> None:
+        if self.task is not None and self.task.done() and not self.task.cancelled() and self.task.exception():
+            (self.ask.parent / "trouble").write_text(repr(self.task.exception()))
         if self.ask.exists() and (self.task is None or self.task.done()):
             self.task = asyncio.create_task(self.tell())
 
@@ -82,6 +86,7 @@ class Teller:
             quiet = 0 if left else quiet + 1
             if left != before:
                 since = time.monotonic()
+                (self.ask.parent / "left").write_text(f"{before} / {left}")
             elif left and time.monotonic() - since > PATIENCE:
                 break
         app, screen = self.app, self.app.screen
@@ -103,6 +108,7 @@ class Teller:
 
 
 def run(directory: Path, arguments: list[str]) -> int:
+    faulthandler.register(signal.SIGUSR2, (directory / "stacks").open("w"), all_threads=True)
     loading = MpsTuiApp.on_load
 
     def on_load(app: MpsTuiApp) -> None:
