@@ -201,15 +201,13 @@ def make_folder(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
 
 
-def keep(name: str, text: str) -> Path:
-    """Write a file of that name in the user's state folder, for this user alone; answers its path. Raises OSError."""
-    file = state_folder() / name
+def keep(path: Path, text: str) -> None:
+    """Write a file of the user's, for this user alone, and its folder where that is missing. Raises OSError."""
     try:
-        make_folder(file.parent)
+        make_folder(path.parent)
     except NotTrustedError as error:
-        raise PermissionError(errno.EPERM, str(error), path_text(file.parent)) from None
-    put_file(file, text)
-    return file
+        raise PermissionError(errno.EPERM, str(error), path_text(path.parent)) from None
+    put_file(path, text)
 
 
 def _owner(path: str) -> int | None:
@@ -250,12 +248,9 @@ class ScreenMemory:
         if self._values.get(name) == value:
             return
         self._values[name] = value
-        path = self._path
-        if path is None:
-            return
-        with suppress(OSError, NotTrustedError):
-            make_folder(path.parent)
-            put_file(path, json.dumps(self._values))
+        if self._path is not None:
+            with suppress(OSError):
+                keep(self._path, json.dumps(self._values))
 
 
 @contextmanager

@@ -132,18 +132,22 @@ def mistake(error: Exception) -> int:
 
     *_, place = extract_tb(error.__traceback__)
     where = f"{'/'.join(Path(place.filename).parts[-2:])}, line {place.lineno}"
+    story = "".join(format_exception(error))
     return complain(
         f"a mistake of mpstui's own: {type(error).__name__}: {error_text(error)} ({where})",
         ExitStatus.MISTAKE,
-        f"If something was to be changed, look whether it is. {_kept(''.join(format_exception(error)))}",
+        f"If something was to be changed, look whether it is. {_kept(story)}",
     )
 
 
 def _kept(traceback: str) -> str:
-    """Where it is to be found, for a report; what it says of the node is for this user alone."""
-    from mpstui.config import keep
+    """Where it is to be found, for a report; what it says of the node is for this user alone. Whatever a stranger has
+    put into it does nothing to the terminal that it is read in."""
+    from mpstui.config import keep, state_folder
 
+    file = state_folder() / "mistake.txt"
     try:
-        return f"Please report it; the Traceback is in {path_text(keep('mistake.txt', traceback))}."
+        keep(file, "".join(f"{printable(line, 10 * len(line))}\n" for line in traceback.splitlines()))
     except OSError as error:
         return f"Please report it; the Traceback could not be kept: {error_text(error)}."
+    return f"Please report it; the Traceback is in {path_text(file)}."

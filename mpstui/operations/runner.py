@@ -13,7 +13,7 @@ from mpstui.control.channel import MEANT, nothing_sent
 from mpstui.control.mps import MpsControl
 from mpstui.core.model import Daemon, ProcessKey, Snapshot
 from mpstui.core.text import path_text
-from mpstui.core.trust import NOBODY, Meant, Speaker
+from mpstui.core.trust import NOBODY, Meant, Speaker, is_anothers
 from mpstui.observe.discovery import find_speaker, lock_holder
 from mpstui.observe.sources import NodeSources
 from mpstui.operations.audit import REMEDY as AUDIT_REMEDY
@@ -28,7 +28,7 @@ from mpstui.system.procfs import boot_id, process_key
 def _whose(daemon: Daemon | None) -> tuple[tuple[str, str], ...]:
     """The fact that a daemon is neither root's nor one's own: who names a directory need not know who has come there
     since."""
-    if daemon is None or not daemon.runs or daemon.speaker.uid in {None, 0, os.geteuid()}:
+    if daemon is None or not daemon.runs or not is_anothers(daemon.speaker.uid, os.geteuid()):
         return ()
     return (("daemon", daemon.speaker.why),)
 

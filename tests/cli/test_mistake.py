@@ -54,7 +54,9 @@ def test_it_is_said_in_two_lines_and_kept_in_a_file(error: str, said: str, tmp_p
     assert "\x1b" not in told
     file = tmp_path / "mpstui" / "mistake.txt"
     assert second.endswith(f"the Traceback is in {file}.")
-    assert file.read_text().startswith("Traceback (most recent call last)")
+    kept = file.read_text()
+    assert kept.startswith("Traceback (most recent call last)")
+    assert "\x1b" not in kept, "whoever has put it there"
     assert file.stat().st_mode & 0o777 == 0o600
 
 
