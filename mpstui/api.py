@@ -276,6 +276,9 @@ class Collector(Protocol):
     def request_refresh(self, pipe_dir: Path | None = None, /) -> None:
         """Ask the daemon, or all of them, now instead of when something is seen to change."""
 
+    def heard(self, pipe_dir: Path, /) -> Snapshot | None:
+        """The newest snapshot, with what the daemon's logs have told by now."""
+
     def changed(self, pipe_dir: Path, /) -> None:
         """A change of that daemon was made and read back."""
 

@@ -128,12 +128,14 @@ def _end_each(operation: Operation, options: argparse.Namespace, node: api.Node,
     if not options.yes:
         _ask_for_all(operation, requests, node, snapshot)
     details = [*others]
-    worst, left_over = None, len(requests)
+    worst, left_over, remedy = None, len(requests), None
     for request in requests:
         left_over -= 1
         node.preview(request)  # on a fresh reading: each end takes its time
         result = node.do(request, tell, snapshot=snapshot)
-        details += result.details if result.done else (result.message, *result.details)
+        remedy = remedy or result.remedy
+        as_planned = result.done and result.remedy is None
+        details += result.details if as_planned else (result.message, *result.details)
         worst = worst if worst is not None or result.done else result
         if result.status is ExitStatus.NO_ANSWER:
             break  # a daemon that does not answer is not asked to end one more
@@ -142,9 +144,9 @@ def _end_each(operation: Operation, options: argparse.Namespace, node: api.Node,
     if worst is not None:
         text = f"not all clients in {selection} were {ended}: {worst.message}"
         more = (f"{left_over} more not touched",) if left_over > 0 else ()
-        return Result(worst.request, worst.status, text, (*details, *more), worst.remedy)
+        return Result(worst.request, worst.status, text, (*details, *more), worst.remedy or remedy)
     text = f"{plural(count, 'client')} in {selection} {ended}"
-    return Result(requests[0], ExitStatus.DONE, text, tuple(details))
+    return Result(requests[0], ExitStatus.DONE, text, tuple(details), remedy)
 
 
 def _ask_for_all(operation: Operation, requests: Sequence[Request], node: api.Node, snapshot: Snapshot) -> None:

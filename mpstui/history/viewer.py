@@ -161,6 +161,10 @@ class Viewer:
     def request_refresh(self, pipe_dir: Path | None = None, /) -> None:
         """Nobody is asked."""
 
+    def heard(self, pipe_dir: Path, /) -> Snapshot | None:
+        """What is shown: nothing of it changes."""
+        return self._shown
+
     def changed(self, pipe_dir: Path, /) -> None:
         """Nobody is asked."""
 
@@ -506,6 +510,10 @@ class LiveViewer(Viewer):
     def request_refresh(self, pipe_dir: Path | None = None, /) -> None:
         """See Collector."""
         self._live.request_refresh(pipe_dir)
+
+    def heard(self, pipe_dir: Path, /) -> Snapshot | None:
+        """See Collector."""
+        return self._live.heard(pipe_dir)
 
     def changed(self, pipe_dir: Path, /) -> None:
         """See Collector."""

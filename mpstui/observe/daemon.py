@@ -139,6 +139,11 @@ class DaemonWatcher:
         kinds, self._unreported = self._unreported | self._fold_logs(), _NOTHING
         return kinds
 
+    def hear(self) -> bool:
+        """Folds what the logs tell, for whoever cannot wait for the next look; whether there was anything."""
+        self._unreported |= (told := self._fold_logs())
+        return bool(told)
+
     def _fold_logs(self) -> frozenset[EventKind]:
         if self._logs is None or self._reading_history:
             return _NOTHING

@@ -206,6 +206,13 @@ class NodeWatcher:
                 watcher.step()
         self._wakeups.stir()
 
+    def heard(self, pipe_dir: Path, /) -> Snapshot | None:
+        """The newest snapshot, with what the daemon's logs have told by now; nobody is asked."""
+        watcher = self._watchers.get(pipe_dir)
+        if watcher is not None and watcher.hear():
+            self._touch()
+        return self._node.snapshot(self._clock()) if self._dirty else self._snapshot
+
     def changed(self, pipe_dir: Path, /) -> None:
         """A change of it was made and read back: it is asked again where its logs do not tell of it."""
         watcher = self._watchers.get(pipe_dir)

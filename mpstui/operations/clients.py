@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 from collections.abc import Collection, Sequence
@@ -12,7 +13,7 @@ from typing import ClassVar
 from mpstui.control.answer import Answer, Outcome
 from mpstui.core.blast import blast_radius, over, server_of, without
 from mpstui.core.cells import client_line
-from mpstui.core.model import Client, Daemon, ProcessKey, Snapshot
+from mpstui.core.model import Client, Daemon, Event, ProcessKey, Snapshot
 from mpstui.core.text import listed, owner, plural
 from mpstui.core.trust import is_lying, why_not
 from mpstui.observe.poll import Need
@@ -45,6 +46,12 @@ _PERHAPS_BEFORE = (
     "terminate_client was sent before for a client with this number, perhaps this one; a second one for the same "
     "client would block the whole daemon"
 )
+
+_LOOKS, _LOOK = 20, 0.05
+"""How often, and after how many seconds each, the logs are looked at for a fault that came with a terminate_client: it
+came in the same millisecond (fact 61), and the log may tell it a little later."""
+_MORE_LOOKS = 3
+"""After the log has told that the client was terminated."""
 
 
 class TerminateClient(Operation):
@@ -224,8 +231,14 @@ class TerminateClient(Operation):
 
     async def run(self, work: Work) -> Result:
         """End every client of the request; stops at the first that could not be ended as planned."""
-        request, daemon, work.told = work.request, work.daemon, True
-        ending, details = _Ending(work, kill=self.kill), []
+        work.told = True
+        ending, known = _Ending(work, kill=self.kill), {fault.key for fault in _faults(work)}
+        result = await self._end_each(work, ending)
+        came = await _came_with(work, ending.sent, known) if ending.sent else []
+        return _with_faults(result, came, work.daemon) if came else result
+
+    async def _end_each(self, work: Work, ending: _Ending) -> Result:
+        request, daemon, details = work.request, work.daemon, list[str]()
         for index, key in enumerate(request.clients):
             # Ending several takes its time: what is known of the later ones by then counts.
             now = work.newest() or daemon
@@ -287,6 +300,8 @@ class _Ending:
         self._kill_too = kill
         self._run: str | None = None
         """Which one of its daemon, in whose turn it is."""
+        self.sent: list[ProcessKey] = []
+        """Whom the daemon took a terminate_client for, or may have."""
 
     async def end(self, client: Client, server: int) -> tuple[ExitStatus, str]:
         """How it ended, or why not."""
@@ -366,6 +381,8 @@ class _Ending:
             return self._done(client, "", None, ExitStatus.REFUSED_BY_SAFETY_RULE, text)
         self._work.progress(command)
         answer = await self._control.terminate_client(server, client.pid)
+        if answer.outcome not in _NOT_TAKEN:
+            self.sent.append(client.key)
         if answer.ok:
             mine.note(client, sent=True, answered=True)
             return self._done(
@@ -432,6 +449,40 @@ class _Ending:
         if trouble:
             self._work.progress(trouble)
         return trouble
+
+
+def _faults(work: Work) -> list[Event]:
+    """Those of the daemon that its logs have told of by now."""
+    heard, where = work.heard(), work.request.pipe_dir
+    events = heard.events if heard is not None else ()
+    return [event for event in events if event.kind == "fatal_fault" and event.pipe_dir == where]
+
+
+async def _came_with(work: Work, sent: Collection[ProcessKey], known: Collection[tuple[object, ...]]) -> list[Event]:
+    """The faults that are new since the first of ``sent`` (fact 61). Not waited for where no log is read."""
+    looks = _LOOKS
+    while True:
+        came = [fault for fault in _faults(work) if fault.key not in known]
+        daemon = work.newest()
+        if came or daemon is None or daemon.watch == "polling" or not looks:
+            return came
+        there = map(daemon.find_client, sent)
+        told = all(client is None or client.state == "TERMINATED" for client in there)
+        looks = min(looks - 1, _MORE_LOOKS) if told else looks - 1
+        await asyncio.sleep(_LOOK)
+
+
+def _with_faults(result: Result, faults: Sequence[Event], daemon: Daemon) -> Result:
+    """The result with what came besides, whom it hit, and what is to be done."""
+    asked = {key.pid for key in result.request.clients}
+    pids = {int(word) for fault in faults for word in fault.values.get("clients", "").split()} - asked - {0}
+    lines = {client.pid: client_line(client) for client in daemon.clients()}
+    hit = tuple(f"hit by the fault: {lines.get(pid, f'client {pid}')}" for pid in sorted(pids))
+    others = f", which hit {plural(len(hit), 'other client')}" if hit else ""
+    servers = listed(dict.fromkeys(fault.server_pid for fault in faults if fault.server_pid is not None))
+    text = f"server.log tells of a fatal fault of server {servers} that came with it{others}"
+    message, remedy = f"{result.message}; but {text}", result.remedy or _NEEDS_ALL
+    return result._replace(message=message, details=(*result.details, *hit), remedy=remedy)
 
 
 def _hit_too(chosen: Sequence[Client], daemon: Daemon, lost: Collection[ProcessKey]) -> tuple[Others, ...]:

@@ -47,7 +47,8 @@ class Work:
     grace: float
     """Seconds between SIGTERM and SIGKILL."""
     progress: Progress
-    newest: Callable[[], Daemon | None]
+    heard: Callable[[], Snapshot | None]
+    """The newest snapshot, with what the daemon's logs have told by now."""
     find_speaker: Callable[[Path], Speaker]
     """Whose the directory is now; nobody's where that is not what was asked about."""
     another: Callable[[], str | None]
@@ -78,6 +79,11 @@ class Work:
         if found is None:
             raise AssertionError("checked by the preview on the same snapshot")
         return found
+
+    def newest(self) -> Daemon | None:
+        """The daemon of the request as it is known by now."""
+        heard = self.heard()
+        return None if heard is None else heard.daemon(self.request.pipe_dir)
 
     def write(self, **fields: object) -> str | None:
         """One audit line of this request; why it could not be written, or None."""

@@ -48,6 +48,8 @@ class ObservedNode(Protocol):
 
     def request_refresh(self, pipe_dir: Path | None = None) -> None: ...
 
+    def heard(self, pipe_dir: Path) -> Snapshot | None: ...
+
     def changed(self, pipe_dir: Path) -> None: ...
 
 
@@ -127,7 +129,7 @@ class OperationRunner:
             self._terminated,
             self.grace,
             progress,
-            lambda: self._newest(request.pipe_dir),
+            lambda: self._node.heard(request.pipe_dir),
             lambda pipe_dir: self._speaker_of(pipe_dir, meant),
             lambda: self._another(meant),
             self,
@@ -215,9 +217,6 @@ class OperationRunner:
         result = refused_result(request, why, status)
         self._line(request, result)
         return result
-
-    def _newest(self, pipe_dir: Path) -> Daemon | None:
-        return self._node.snapshot.daemon(pipe_dir) if self._node.snapshot else None
 
     def _announce(self, request: Request) -> str | None:
         """The audit line before: what is about to be done, to whom. Answers why it could not be written."""

@@ -4,14 +4,33 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from mpstui.sim.node import SimNode
+from mpstui.sim.simd.config import TERMINATE_FAULTS
 
 from .conftest import Mpstui
+
+JOB = " /system.slice/slurmstepd.scope/job_7/step_0/user/task_0"
+
+
+@pytest.fixture
+def faulting() -> Iterator[SimNode]:
+    """A node whose server has a fault whenever a client in a long kernel is terminated beside busy ones."""
+    directory = Path(tempfile.mkdtemp(prefix="mpstui-cli-"))
+    node = SimNode.start(directory, daemon=False)
+    try:
+        node.start_daemon(env={TERMINATE_FAULTS: "1"})
+        yield node
+    finally:
+        node.stop()
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def test_a_percentage_is_set_and_read_back(node: SimNode, mpstui: Mpstui, tmp_path: Path) -> None:
@@ -142,6 +161,49 @@ def test_safe_kill_leaves_the_neighbours_alone(node: SimNode, mpstui: Mpstui) ->
     for neighbour in neighbours:
         assert neighbour.status() == "connected"
         neighbour.tell("exit")
+
+
+@pytest.mark.parametrize("how", [(), ("--kill",)])
+@pytest.mark.parametrize("neighbours", [1, 2])
+def test_a_fault_that_comes_with_a_terminate_is_told_with_whom_it_hit(
+    faulting: SimNode, mpstui: Mpstui, how: tuple[str, ...], neighbours: int
+) -> None:
+    """Answered with 0, and the neighbours lost all the same (fact 61)."""
+    hit = [faulting.spawn("busy", user="bob") for _ in range(neighbours)]
+    victim = faulting.spawn("endless")
+    server = faulting.control("get_server_list").strip()
+    told = mpstui("terminate", victim.pid, *how, "--yes", "--json", "--pipe-dir", faulting.pipe_dir)
+    assert (told.status, told.json["done"]) == (0, True), told
+    other = "1 other client" if neighbours == 1 else "2 other clients"
+    said = f"server.log tells of a fatal fault of server {server} that came with it, which hit {other}"
+    assert told.json["message"].endswith(f"; but {said}")
+    lost = [line for line in told.json["details"] if line.startswith("hit by the fault: ")]
+    for client in hit:
+        assert client.wait_status("lost"), "it was so"
+        assert [f": {client.pid} bob" in line for line in lost].count(True) == 1
+    assert len(lost) == neighbours
+    assert "end-lost" in told.json["remedy"]
+
+
+def test_a_fault_that_comes_with_the_first_of_several_is_told(faulting: SimNode, mpstui: Mpstui) -> None:
+    hit = faulting.spawn("busy", user="bob", container=JOB, linger=None)
+    victims = [faulting.spawn("endless", container=JOB, linger=None) for _ in range(2)]
+    bystander = faulting.spawn("busy", user="carol")
+    told = mpstui("terminate", "--job", "7", "--yes", "--kill", "--json", "--pipe-dir", faulting.pipe_dir)
+    for client in (hit, bystander):
+        client.wait_settled(120)
+    assert victims
+    assert "that came with it" in "".join(told.json["details"]), told
+    assert f"hit by the fault: {bystander.pid} carol" in "".join(told.json["details"])
+
+
+def test_nothing_is_said_of_a_fault_that_was_there_before(faulting: SimNode, mpstui: Mpstui) -> None:
+    at = ("--pipe-dir", faulting.pipe_dir)
+    clients = [faulting.spawn("busy") for _ in range(2)]
+    clients[0].tell("fault")
+    assert [client.wait_status("lost") for client in clients] == [True, True]
+    told = mpstui("terminate", clients[1].pid, "--kill", "--yes", "--json", *at)
+    assert "that came with it" not in json.dumps(told.json)
 
 
 def test_a_process_that_is_no_client(node: SimNode, mpstui: Mpstui) -> None:

@@ -32,6 +32,9 @@ class OneControl:
     def request_refresh(self, pipe_dir: Path | None = None) -> None:
         return
 
+    def heard(self, pipe_dir: Path) -> Snapshot | None:
+        return self.snapshot
+
     def changed(self, pipe_dir: Path) -> None:
         return
 

@@ -7,9 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from mpstui.operations import lock, runner
+from mpstui.operations import clients, lock, runner
 
 from .fakes import OWN
+
+
+@pytest.fixture(autouse=True)
+def logs_that_tell_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a daemon in memory there are none: nobody waits for them."""
+    monkeypatch.setattr(clients, "_LOOK", 0.0)
 
 
 @pytest.fixture(autouse=True)

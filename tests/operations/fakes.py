@@ -169,5 +169,8 @@ class FakeNode:
     def request_refresh(self, pipe_dir: Path | None = None) -> None:
         self.refreshed += 1
 
+    def heard(self, pipe_dir: Path) -> Snapshot | None:
+        return self.snapshot
+
     def changed(self, pipe_dir: Path) -> None:
         self.proved += 1

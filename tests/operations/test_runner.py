@@ -9,13 +9,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mpstui.control.answer import Outcome
-from mpstui.core.model import ProcessKey, Snapshot
+from mpstui.core.model import Event, ProcessKey, Snapshot
 from mpstui.core.trust import Meant, Speaker
 from mpstui.operations import runner
 from mpstui.operations.audit import AuditLog, default_path
@@ -83,6 +84,7 @@ async def test_a_value_is_read_back_and_the_read_value_is_reported(audit: AuditL
 
 
 HERE = process_key(os.getpid())
+HERE_CLIENT = client(HERE.pid, ticks=HERE.start_ticks)
 ENDED, UNTOLD = ProcessKey(HERE.pid, 1), ProcessKey(HERE.pid, None)
 
 
@@ -226,6 +228,61 @@ async def test_the_safe_kill_terminates_first_and_then_signals(
     assert fake.control.sent == ["get_client_list 634", f"terminate_client 634 {key.pid}"]
     assert said[:2] == [f"terminate_client 634 {key.pid}", f"SIGTERM {key.pid}"]
     assert processes[0].wait() == -signal.SIGTERM
+
+
+def fault(*pids: int, pipe_dir: Path = PIPE, server: int = 634, **values: object) -> Event:
+    told = {"clients": " ".join(map(str, pids))}
+    return Event("fatal_fault", 1795209865.0, pipe_dir, server, values=told, **values)
+
+
+@as_root
+@pytest.mark.parametrize("outcome", [Outcome.OK, Outcome.BLOCKED, Outcome.NOT_PERMITTED])
+async def test_a_fault_that_comes_with_a_terminate_is_in_its_result(audit: AuditLog, outcome: Outcome) -> None:
+    """And none that was there before, nor of another daemon; of one that the daemon did not take, none came of it."""
+    before, other = fault(9, raw="before"), fault(8, pipe_dir=Path("/tmp/other"))
+    there = replace(node(HERE_CLIENT, client(700, user="bob")), events=(before,))
+    fake = FakeNode(there)
+    fake.control.listed, fake.control.answers = (HERE.pid, 700), {"terminate_client": outcome}
+    came = fault(HERE.pid, 700, 701)
+
+    def send(command: str) -> None:
+        if command.startswith("terminate_client"):
+            fake.snapshot = replace(there, events=(before, came, other))
+
+    fake.control.on_send = send
+    result = await OperationRunner(fake, audit).execute(Request("terminate_client", PIPE, clients=(HERE,)), there)
+    said = "; but server.log tells of a fatal fault of server 634 that came with it, which hit 2 other clients"
+    if outcome is Outcome.NOT_PERMITTED:
+        assert (said in result.message, result.remedy) == (False, None)
+        return
+    assert (result.done, result.message.endswith(said)) == (outcome is Outcome.OK, True), result
+    assert result.details[-2:] == ("hit by the fault: 700 bob python job700.py", "hit by the fault: client 701")
+    assert result.remedy is not None
+    assert "end-lost" in result.remedy
+
+
+@as_root
+@pytest.mark.parametrize("watch", ["logs", "polling"])
+async def test_a_fault_is_waited_for_where_logs_are_read(audit: AuditLog, watch: str) -> None:
+    """Until the log has told that the client was ended, and a little longer; and not for ever."""
+    there = node(HERE_CLIENT, client(700), watch=watch)
+    fake = Later(there, replace(there, events=(fault(HERE.pid, 700),)))
+    fake.control.listed = (HERE.pid, 700)
+    result = await OperationRunner(fake, audit).execute(Request("terminate_client", PIPE, clients=(HERE,)), there)
+    assert result.done
+    assert ("which hit 1 other client" in result.message) is (watch == "logs")
+
+
+class Later(FakeNode):
+    """A node whose log tells some looks after the terminate_client what came with it."""
+
+    def __init__(self, snapshot: Snapshot, after: Snapshot) -> None:
+        super().__init__(snapshot)
+        self._after, self._looks = after, 0
+
+    def heard(self, pipe_dir: Path) -> Snapshot | None:
+        self._looks += any(command.startswith("terminate_client") for command in self.control.sent)
+        return self._after if self._looks > 5 else self.snapshot
 
 
 @as_root

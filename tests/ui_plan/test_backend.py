@@ -53,6 +53,9 @@ class Node:
     def request_refresh(self, pipe_dir: Path | None = None) -> None:
         return
 
+    def heard(self, pipe_dir: Path) -> None:
+        return None
+
     def changed(self, pipe_dir: Path) -> None:
         return
 

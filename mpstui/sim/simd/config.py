@@ -25,6 +25,9 @@ STATE: Final = "mpstui-simulated.json"
 """What NVML and /proc would tell of the node's processes; the daemon rewrites it when something changes."""
 SERVER_START: Final = "MPSTUI_SIM_SERVER_START"
 """A variable: the seconds that each server stays INITIALIZING, or the words with which it fails to start."""
+TERMINATE_FAULTS: Final = "MPSTUI_SIM_TERMINATE_FAULTS"
+"""A variable, not empty: a client that is terminated in a long kernel takes its busy neighbours along, as was seen once
+(fact 61)."""
 LOAD: Final = "load"
 """The folder in which simulated load workers tell of each other."""
 MIB: Final = 1 << 20

@@ -18,7 +18,7 @@ from mpstui.control.drivers import Driver, nearest
 
 from .clients import ClientProcess, client_from_hello, parse_percentage
 from .commands import Commands, ControlSession
-from .config import DRIVER_VERSION, SERVER_START, Gpu, ordinal
+from .config import DRIVER_VERSION, SERVER_START, TERMINATE_FAULTS, Gpu, ordinal
 from .logs import Logs
 from .loop import Loop
 from .server import Begin, SimServer, SimXid, start_process
@@ -78,6 +78,7 @@ class SimDaemon:
         self.percentage, self.priority = _defaults(environment, logs, self.driver)
         self.pinned: dict[str, int] = {}
         self._server_start = _server_start(environment.get(SERVER_START, ""))
+        self._terminate_faults = bool(environment.get(TERMINATE_FAULTS))
         self._failed_starts = 0
         self.servers: dict[int, SimServer] = {}
         self.pending: list[ClientProcess] = []
@@ -339,6 +340,7 @@ class SimDaemon:
         begin = Begin(self._pipe_dir, uid, self.gpus, self._logs, self.percentage, self.priority, start, self.driver)
         pid, link = start_process(begin)
         server = SimServer(pid, link, uid, self.gpus, self._logs, self._xids.append)
+        server.terminate_faults = self._terminate_faults
         server.percentage = self.percentage
         server.pinned = dict(self.pinned)  # not what the environment names of memory (fact 57)
         server.starting = start != 0

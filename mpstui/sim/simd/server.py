@@ -149,6 +149,8 @@ class SimServer:
         self.percentage = 100.0
         self.pinned: dict[str, int] = {}
         self.priority = 0
+        self.terminate_faults = False
+        """A client that is terminated in a long kernel takes its busy neighbours along (fact 61)."""
         self.starting = False
         """It is not ready: INITIALIZING, and busy for every command but a few (fact 45)."""
         self.clients: list[ClientProcess] = []
@@ -287,14 +289,17 @@ class SimServer:
             self.on_process_end[client] = done
             return
         client.terminated = True
+        endless = client.endless
         client.lose(CLIENT_TERMINATED)
         self.log("Client termination succeeded.")
         done()
+        if endless and self.terminate_faults and (busy := self._busy_beside(client)):
+            self._fault(busy[0], busy[0], ILLEGAL_ADDRESS)
 
     def fault(self, client: ClientProcess) -> None:
         """An illegal store of ``client``. Among busy neighbours the log names one of those and never the one that it
         was, and the kernel another one, as mostly seen; among idle ones both name the right one (facts 36, 37)."""
-        busy = [c for c in self._on([x.device for x in client.contexts]) if c is not client and c.busy and not c.error]
+        busy = self._busy_beside(client)
         self._turn += 1
         self._tell_driver(client, busy[(self._turn + 1) % len(busy)] if busy else client)
         self._fault(client, busy[self._turn % len(busy)] if busy else client, ILLEGAL_ADDRESS)
@@ -349,6 +354,10 @@ class SimServer:
         for client in affected:
             near = any(x.device in first for x in client.contexts)
             client.lose(others if near else LAUNCH_FAILURE)
+
+    def _busy_beside(self, client: ClientProcess) -> list[ClientProcess]:
+        """Who computes on its devices."""
+        return [c for c in self._on([x.device for x in client.contexts]) if c is not client and c.busy and not c.error]
 
     def _on(self, devices: Sequence[int]) -> list[ClientProcess]:
         return [c for c in self.listed() if any(x.device in devices for x in c.contexts)]
