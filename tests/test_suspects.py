@@ -24,9 +24,8 @@ def test_who_was_there_each_time_comes_first_whoever_was_named() -> None:
             fault(3, (31, CAROL, "other"), (32, BOB, "python train.py"), named=31),
         ]
     )
-    assert (
-        ranking.sentence == "In 3 of 3 faults: bob, python train.py; no other user or command was there at more than 1."
-    )
+    # Carol was there twice, by two commands.
+    assert ranking.sentence == "In 3 of 3 faults: bob, python train.py; no other command was there at more than 1."
     first = ranking.ranked[0]
     assert (first.user, first.program, first.seen, first.named, first.pids) == (
         "bob",
@@ -90,7 +89,39 @@ def test_a_tie_with_one_who_was_perhaps_there_says_so() -> None:
     )
     assert ranking.sentence == (
         "Equal: each was there at up to 2 of 2 faults: bob, python b.py; alice, python a.py; no other user or command "
-        "was there at any of them."
+        "is known to have been there at any of them."
+    )
+
+
+def test_of_commands_that_nobody_knows_none_is_said_to_have_been_away() -> None:
+    """As in logs alone, which tell the user of each client and no command."""
+    known = rank([fault(1, (11, ALICE, None)), fault(2, (21, ALICE, None), (22, ALICE, None))])
+    assert known.sentence == (
+        "In 2 of 2 faults: alice, command not known; no other user or command is known to have been there at any of "
+        "them."
+    )
+    perhaps = rank([fault(1, (11, ALICE, None)), fault(2, (21, ALICE, None)), fault(3, (31, ALICE, "python a.py"))])
+    assert perhaps.sentence == (
+        "In 1 to 3 of 3 faults: alice, python a.py; no other user or command is known to have been there at any of "
+        "them."
+    )
+
+
+def test_a_user_who_was_there_each_time_with_other_programs_is_not_said_to_have_been_away() -> None:
+    """No program of alice's was there twice, and alice was."""
+    ranking = rank(
+        [
+            fault(1, (11, ALICE, "python a.py"), (12, BOB, "vllm")),
+            fault(2, (21, ALICE, "python b.py"), (22, CAROL, "gmx")),
+        ]
+    )
+    assert "Nobody was there each time" not in ranking.sentence
+    assert ranking.sentence.endswith(" No command was there each time, but a client of alice was.")
+    both = (12, BOB, "vllm")
+    ranking = rank([fault(1, (11, ALICE, "python a.py"), both), fault(2, (21, ALICE, "python b.py"), both)])
+    assert ranking.sentence == (
+        "In 2 of 2 faults: bob, vllm; no other command was there at more than 1. A client of alice was there each time "
+        "too."
     )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from mpstui.core.model import EMPTY, Event, Source, Suspect
-from mpstui.core.text import client_pids, owner, plural
+from mpstui.core.text import client_pids, listed, owner, plural
 
 START: Final = "mpstui daemon start --pipe-dir /run/mps-suspect --log-dir /var/log/mps-suspect"
 """Starts a daemon of its own for a suspect."""
@@ -69,6 +69,10 @@ class Ranking(NamedTuple):
     """Who was at most faults comes first."""
     strangers: int
     """Faults with a suspect of whom not even the user is known."""
+    untold: int = 0
+    """The most faults at which one user had a client whose command is not known: another one may have been there."""
+    of_users: Mapping[str, int] = EMPTY
+    """At how many faults a user had a client, whatever its command."""
     source: Source = "real"
     """Whether one of them is a simulated node's."""
 
@@ -95,17 +99,29 @@ class Ranking(NamedTuple):
         who += f"; and {len(leaders) - _LEADERS} more" if len(leaders) > _LEADERS else ""
         if count == 1:
             return f"One fault so far; any client that was there may have made it: {who}. A second fault can tell more."
-        best, rest = leaders[0].most, [each.most for each in self.ranked if each.most < leaders[0].most]
+        best, second = leaders[0].most, max((e.most for e in self.ranked if e.most < leaders[0].most), default=0)
         text = f"{leaders[0].presence.capitalize()} faults: {who}"
         if len(leaders) > 1:
             least = "up to " if any(each.perhaps for each in leaders) else ""
             text = f"Equal: each was there at {least}{best} of {count} faults: {who}"
         blind = self.strangers or self.unseen  # whoever is not known may have been there
-        text += "; no other user or command " + ("is known to have been there at " if blind else "was there at ")
-        text += f"more than {max(rest)}." if rest else "any of them."
-        if best < count and not blind:
-            text += " Nobody was there each time: there may be more than one cause."
-        return text
+        first = {each.owner for each in leaders}
+        others = {user: seen for user, seen in self.of_users.items() if user not in first}
+        text += "; no other " + ("command " if max(others.values(), default=0) > second else "user or command ")
+        text += "is known to have been there at " if blind or self.untold > second else "was there at "
+        text += f"more than {second}." if second else "any of them."
+        return text if blind else text + self._of_each_time(best, others)
+
+    def _of_each_time(self, best: int, others: Mapping[str, int]) -> str:
+        """Who was there each time beside the leaders, who were at ``best`` faults, by different commands."""
+        count = len(self.faults)
+        users = self.of_users if best < count else others
+        each_time = listed([user for user, seen in users.items() if seen == count], _LEADERS)
+        if best == count:
+            return f" A client of {each_time} was there each time too." if each_time else ""
+        if each_time:
+            return f" No command was there each time, but a client of {each_time} was."
+        return " Nobody was there each time: there may be more than one cause."
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -146,6 +162,7 @@ def rank(events: Iterable[Event], users: Mapping[int | None, str | None] = EMPTY
     """Compares the fatal faults among the events, each told once. ``users``: names by UID, where an event has none."""
     faults = tuple({event.key: event for event in events if event.kind == "fatal_fault"}.values())
     found: dict[tuple[object, str | None], list[tuple[int, Suspect]]] = {}
+    of_users: dict[object, set[int]] = {}
     strangers: set[int] = set()
     for number, fault in enumerate(faults):
         for suspect in fault.suspects:
@@ -153,6 +170,7 @@ def rank(events: Iterable[Event], users: Mapping[int | None, str | None] = EMPTY
                 strangers.add(number)
                 continue
             found.setdefault((_owner(suspect), program(suspect.command)), []).append((number, suspect))
+            of_users.setdefault(_owner(suspect), set()).add(number)
     ranked = []
     for (whose, name), there in found.items():
         if name is None and any(other == whose and what is not None for other, what in found):
@@ -173,7 +191,8 @@ def rank(events: Iterable[Event], users: Mapping[int | None, str | None] = EMPTY
             )
         )
     ranked.sort(key=lambda each: (-each.most, -each.seen, each.owner, each.program or ""))
-    return Ranking(faults, tuple(ranked), len(strangers))
+    untold = max((len({n for n, _ in there}) for (_, name), there in found.items() if name is None), default=0)
+    return Ranking(faults, tuple(ranked), len(strangers), untold, {e.owner: len(of_users[_owner(e)]) for e in ranked})
 
 
 def faults_of(each: Ranked, faults: Sequence[Event]) -> list[tuple[Event, tuple[Suspect, ...]]]:
