@@ -431,6 +431,8 @@ def _tell(found: _Families, each: Field[Any], item: Any, view: View, labels: Lab
         return
     words = metric.words or each.type.schema.get("enum") or ()
     if isinstance(value, str):
+        untold = metric.untold(item, view) if metric.untold is not None else ()
+        words = [word for word in words if word == value or word not in untold]
         for word in dict.fromkeys((*words, *(() if value in words else ("other",)))):
             hit = word == value or (word == "other" and value not in words)
             found.add(metric.name, metric.help, {**labels, "state": word}, hit, fold=metric.fold)

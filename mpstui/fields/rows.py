@@ -354,6 +354,8 @@ class Metric(NamedTuple):
     """Otherwise the field's."""
     words: tuple[str, ...] = ()
     """The states of a text; any other word is ``other``."""
+    untold: Callable[[Any, View], Collection[str]] | None = None
+    """Those of ``words`` of which it is not known whether the thing is in them, unless it is."""
     fold: Callable[[float, float], float] = add
     info: bool = False
     """The value is a label, named as the field, of one sample that is 1."""

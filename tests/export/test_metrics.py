@@ -94,6 +94,15 @@ def test_a_client_whose_contexts_a_fault_took_is_lost() -> None:
     assert value(found, "mps_servers", state="ACTIVE") == 0
 
 
+@pytest.mark.parametrize("status", ["FAULT", "ACTIVE"])
+def test_that_nobody_is_lost_is_not_told_where_no_log_tells_it(status: str) -> None:
+    """The daemon itself says ACTIVE of a client that a fault has hit."""
+    found = told(one_daemon(watch="polling", servers=(server(status=status, clients=(client(0), client(10))),)))
+    assert {s.labels["state"]: s.value for s in found if s.name == "mps_clients"} == {
+        "ACTIVE": 2, "INACTIVE": 0, "TERMINATED": 0,
+    }  # fmt: skip
+
+
 def test_a_word_that_is_new_is_other() -> None:
     found = told(one_daemon(servers=(server(status="RECOVERING\n", clients=()),)))
     assert value(found, "mps_servers", state="other") == 1
