@@ -129,8 +129,11 @@ def _added(of: Callable[[Client], float | None]) -> Callable[[Group], tuple[floa
 
 
 def _sms(client: Client, between: str) -> str:
-    """``≈ 32 SM``; with ``between`` after the mark of an estimate."""
-    return "" if client.sm_count is None else sm_count_text(client.sm_count, client.sm_count_estimated, between)
+    """``≈ 32 SM``, ``≤32 SM`` of a share that may be lower; with ``between`` after the mark of an estimate."""
+    if client.sm_count is None:
+        return ""
+    most = "≤" if client.percentage_at_most else ""
+    return most + sm_count_text(client.sm_count, client.sm_count_estimated, between)
 
 
 def _state_cell(client: Client, view: View, cells: int) -> Line:
@@ -257,7 +260,7 @@ def _threads_cell(client: Client, view: View, cells: int) -> Line:
         text = _no_share(client) if share is None else share_text(client).replace(" ", "")
         text, sms = f"{text:>5}", _sms(client, "").replace(" ", "")  # 33.3% below 100%
         whole = f"{text} {sms}"
-        if len(whole) > cells - _THREADS_GAP and sms.startswith("≈"):
+        if len(whole) > cells - _THREADS_GAP and sms.startswith(("≈", "≤")):
             whole = text + sms
         return ((whole if len(whole) <= cells - _THREADS_GAP else text, "plain"),)
     return ((threads_text(_no_share(client) if share is None else share_text(client), sms), "plain"),)

@@ -425,12 +425,15 @@ def test_a_share_that_may_be_lower_is_an_upper_bound_and_in_json_not_known() -> 
     full = replace(one, active_thread_percentage=100.0, sm_count=132, sm_count_estimated=True)
     view, threads = View(), CLIENT["active_thread_percentage"]
     cells = {room: "".join(text for text, _ in threads.cell(one, view, room)) for room in (13, 18)}
-    assert cells == {13: " ≤25% 32SM", 18: " ≤25 %  32 SM"}
-    assert "".join(text for text, _ in threads.cell(full, view, 13)) == "≤100%≈132SM"
-    assert threads.text(one, view) == "≤25 %  32 SM"
+    assert cells == {13: " ≤25% ≤32SM", 18: " ≤25 %  ≤32 SM"}
+    measured = replace(full, sm_count_estimated=False)
+    assert "".join(text for text, _ in threads.cell(measured, view, 13)) == "≤100%≤132SM"
+    assert "".join(text for text, _ in threads.cell(full, view, 13)) == "≤100%", "there is no room for both marks"
+    assert "".join(text for text, _ in threads.cell(full, view, 18)) == "≤100 %  ≤≈ 132 SM"
+    assert threads.text(one, view) == "≤25 %  ≤32 SM"
     assert (threads.value(one, view), CLIENT["sm_count"].value(one, view)) == (None, None)
     (fact,) = threads.detail.facts(one, view)
-    assert fact.text == "≤25 %  32 SM  as its server had it; its own setting, which can only be lower, is not known"
+    assert fact.text == "≤25 %  ≤32 SM  as its server had it; its own setting, which can only be lower, is not known"
     sure = replace(one, percentage_at_most=False, limit_source={"active_thread_percentage": "server"})
     (fact,) = threads.detail.facts(sure, view)
     assert fact.text == "25 %  32 SM  set by server"
