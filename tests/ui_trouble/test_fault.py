@@ -128,6 +128,21 @@ async def test_whom_a_fault_has_hit_by_another_users_daemon_does_not_have_to_end
         assert "there is no note" in [*app._notifications][-1].message
 
 
+async def test_a_daemon_that_cannot_confirm_a_fault_is_not_said_to_be_asked() -> None:
+    """Drivers before 550 have no get_server_status (fact 46)."""
+    old = faulted(A, B, C, confirmed=False)
+    lacking = replace(old.daemons[0], driver="535.261.03", lacks=frozenset({"get_server_status"}))
+    app = trouble_app(replace(old, daemons=(lacking,)))
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("exclamation_mark")
+        told = said(app)
+        assert "asks the daemon" not in told
+        assert (
+            "get_server_status, which would confirm it, is not in driver 535, so mpstui offers no action: end no "
+            "process because of it."
+        ) in told
+
+
 @pytest.mark.parametrize("size", [SIZE, (80, 24)])
 async def test_what_the_log_alone_says_is_told_as_its_word_and_offers_nothing(size) -> None:
     app = trouble_app(faulted(A, B, C, confirmed=False))

@@ -308,6 +308,8 @@ class FaultScreen(ListScreen):
                 text = "This report is no proof, so mpstui offers no action"
             elif self.daemon is not None and self.daemon.by_logs:
                 text = "A log alone proves no fault, so mpstui offers no action"
+            elif self.daemon is not None and (why := self.daemon.lacking("get_server_status")) is not None:
+                text = f"get_server_status, which would confirm it, is {why}, so mpstui offers no action"
             yield Para(f"{text}: end no process because of it.", "text", "▸")
             return
         note, everyone = self._note(report), self._all()
