@@ -172,7 +172,7 @@ KINDS: Final[Mapping[str, Mapping[Severity, Words]]] = {
     },
     "device_full": {
         "error": Words(
-            "A GPU has no context left; the next client gets error 46.",
+            "A GPU has no context left; the next client gets error 46, or 808 in CUDA's driver API.",
             "Start further clients on another device, or let some end.",
         )
     },

@@ -461,7 +461,7 @@ def _of_capacity(daemon: Daemon, snapshot: Snapshot) -> Iterator[Reason]:
             many = device.context_daemons
             yield Reason(
                 "full", "possible" if many > 1 else "likely", f"{device.called} takes no more clients",
-                (f"{device.contexts} of {device.context_limit} contexts are in use: error 46", *(
+                (f"{device.contexts} of {device.context_limit} contexts are in use: error 46, or 808", *(
                     [f"they are of {many} daemons; whether the limit is for each or for all is not known"]
                     if many > 1 else []
                 )), "End some clients.",

@@ -76,7 +76,8 @@ _MPS: Final[dict[int, tuple[tuple[str, str], tuple[str, ...]]]] = {
     46: (
         ("CUDA_ERROR_DEVICE_UNAVAILABLE", "cudaErrorDevicesUnavailable"),
         (
-            "the device has all contexts that it takes: 48 as measured with driver 580, 16 before Volta",
+            "the device has all contexts that it takes: 48 as measured with driver 580, 16 before Volta; CUDA's driver "
+            "API calls it 808",
             "the compute mode is EXCLUSIVE_PROCESS and the process is not a client of MPS: mpstui why PID",
             "the compute mode is PROHIBITED",
         ),
@@ -107,7 +108,10 @@ _MPS: Final[dict[int, tuple[tuple[str, str], tuple[str, ...]]]] = {
     ),
     808: (
         ("CUDA_ERROR_MPS_MAX_CLIENTS_REACHED", "cudaErrorMpsMaxClientsReached"),
-        ("the server has as many clients as the hardware takes: 16 before Volta",),
+        (
+            "the device has all contexts that it takes: 48 as measured with driver 580, 16 before Volta; CUDA's "
+            "runtime API calls it 46",
+        ),
     ),
     809: (
         ("CUDA_ERROR_MPS_MAX_CONNECTIONS_REACHED", "cudaErrorMpsMaxConnectionsReached"),

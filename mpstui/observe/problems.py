@@ -781,7 +781,7 @@ def _of_devices(devices: Sequence[Device], of_others: Sequence[Daemon], euid: in
                 "error",
                 "device_full",
                 subject,
-                f"It holds {used} of {limit} contexts; the next client gets error 46.",
+                f"It holds {used} of {limit} contexts; the next client gets error 46, or 808 in CUDA's driver API.",
             )
         else:
             yield problem("warning", "device_nearly_full", subject, f"It holds {used} of {limit} contexts.")

@@ -53,6 +53,13 @@ def test_the_errors_of_mps(mpstui: Mpstui, code: str, name: str) -> None:
     assert by_name.json["causes"]
 
 
+def test_the_client_that_is_one_too_many_is_explained_under_both_of_its_errors(mpstui: Mpstui) -> None:
+    """The 49th gets 808 of the driver API, and the runtime API makes 46 of it (fact 31)."""
+    for code, other in (("46", "808"), ("808", "46")):
+        full = next(cause for cause in mpstui("explain", code, "--json").json["causes"] if "48" in cause)
+        assert other in full, code
+
+
 def test_all_errors_and_one_that_is_not_known(mpstui: Mpstui) -> None:
     assert {line.split()[0] for line in mpstui("explain").out.splitlines()} >= set(CODES)
     for wrong in ("7777", "cudaErrorNone", "-5", "\x1b[2J", "9" * 5000):
