@@ -84,6 +84,14 @@ def test_an_alert_has_a_remedy_and_a_command_that_can_be_typed(rule: dict[str, A
         assert name == "journalctl"
 
 
+def test_the_alert_of_a_held_daemon_says_what_is_so_and_ends_no_daemon() -> None:
+    """Clients connect beside an open session (fact 2), and “quit” typed into it ends the daemon (fact 19)."""
+    (told,) = [rule["annotations"]["description"] for rule in rules() if rule["alert"] == "MpsDaemonHeld"]
+    assert "clients still connect" in told
+    assert "new clients and every other command wait" not in " ".join(told.split())
+    assert "types quit" not in told
+
+
 @needs_prometheus
 def test_each_rule_fires_when_it_should_and_not_before() -> None:
     told = subprocess.run(
