@@ -20,7 +20,17 @@ from mpstui.core.model import (
     Snapshot,
 )
 from mpstui.core.partition import sm_share
-from mpstui.core.text import UNKNOWN, Line, by_device, format_percentage, format_size, moment_text, owner, plural
+from mpstui.core.text import (
+    UNKNOWN,
+    Line,
+    at_least,
+    by_device,
+    format_percentage,
+    format_size,
+    moment_text,
+    owner,
+    plural,
+)
 
 HEALTH: Mapping[Health, tuple[str, str]] = {
     "ok": ("● ok", "good"),
@@ -63,13 +73,22 @@ def no_daemon(snapshot: Snapshot | None) -> str:
     return "still looking for daemons" if looking else "there is no daemon to act on"
 
 
-def not_told(snapshot: Snapshot, daemon: Daemon | None) -> str:
-    """Why nobody in a list does not mean that nobody is there; empty where it does."""
+def not_told(snapshot: Snapshot, daemon: Daemon | None, *, clients: bool = False) -> str:
+    """Why nobody in a list does not mean that nobody is there; empty where it does. ``clients``: in one of all clients,
+    of whom it is less often known that these are all than of the servers."""
     if not snapshot.looked:
         return "nothing of the node had been read at that time" if snapshot.past else "nothing of the node is read yet"
-    if daemon is None or daemon.servers_known:
+    if daemon is None or (daemon.clients_known if clients else daemon.servers_known):
         return ""
     return "the daemon has not told of its clients"
+
+
+def client_count(daemon: Daemon) -> str:
+    """``3 clients``, ``≥ 3 clients`` where there may be more; ``clients not known``."""
+    count = sum(len(server.clients) for server in daemon.servers)
+    if daemon.clients_known:
+        return plural(count, "client")
+    return f"{at_least(count, known=False)} clients" if count else "clients not known"
 
 
 def health_word(daemon: Daemon, *, claimant: str | None = None) -> tuple[str, str]:

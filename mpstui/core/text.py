@@ -60,6 +60,11 @@ def listed(things: Iterable[object], most: int | None = None) -> str:
     return ", ".join(named[:most]) + (f" and {more} more" if more > 0 else "")
 
 
+def at_least(count: int, known: bool) -> str:
+    """How many there are; ``≥ 3`` where there may be more than are ``known``, and ``—`` where none of them is."""
+    return str(count) if known else f"≥ {count}" if count else UNKNOWN
+
+
 def printable(raw: bytes | str, limit: int = 300) -> str:
     """Text of unknown origin on one line of at most ``limit`` characters.
 

@@ -16,6 +16,7 @@ from mpstui.core.text import (
     PRIORITIES,
     UNKNOWN,
     Line,
+    at_least,
     by_device,
     format_percentage,
     format_size,
@@ -52,11 +53,6 @@ def user_text(thing: Any, view: View | None = None) -> str:
 
 def user_cell(thing: Any, view: View, cells: int) -> Line:
     return ((user_text(thing), "user"),)
-
-
-def at_least(count: int, known: bool) -> str:
-    """How many there are; ``≥ 3`` where there may be more than are ``known``, and ``—`` where none of them is."""
-    return str(count) if known else f"≥ {count}" if count else UNKNOWN
 
 
 def clients_text(server: Server) -> str:

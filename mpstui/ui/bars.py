@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from textual import events
 from textual.message import Message
 
-from mpstui.core.cells import SEVERITY, health_word
+from mpstui.core.cells import SEVERITY, client_count, health_word
 from mpstui.core.late import dataclass
 from mpstui.core.model import Daemon, Past, Problem, Snapshot
 from mpstui.core.text import UNKNOWN, about, path_text, plural
@@ -69,12 +69,11 @@ class Header(LineWidget):
             version = f"MPS {daemon.version or UNKNOWN}"
             facts = [(*host, (f"{driver} · {version}", "dim")), (*host, (f"  {version}", "dim"))]
             word, style = _health(daemon, snapshot.past)
-            clients = sum(len(server.clients) for server in daemon.servers)
             errors = _errors(snapshot) if word.endswith(" ok") else ()
             known = not daemon.explained and daemon.servers_known
             ending = sum(server.ending for server in daemon.servers)
             told = f", {ending} ending" if 0 < ending < len(daemon.servers) else " ending" if ending else ""
-            counts = f" · {plural(len(daemon.servers), 'server')}{told} · {plural(clients, 'client')}"
+            counts = f" · {plural(len(daemon.servers), 'server')}{told} · {client_count(daemon)}"
             if daemon.pending:
                 counts += f" · {len(daemon.pending)} {'waits' if len(daemon.pending) == 1 else 'wait'}"
             right = {

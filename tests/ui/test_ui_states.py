@@ -653,6 +653,20 @@ def test_a_header_that_is_ok_counts_the_errors_that_are_in_problems(width: int) 
         assert ("✕" in text) is bool(said)
 
 
+@pytest.mark.parametrize(("some", "counted", "title"), [(0, "clients not known", "—"), (2, "≥ 2 clients", "≥ 2")])
+async def test_clients_that_no_log_names_are_not_counted_as_none(some: int, counted: str, title: str) -> None:
+    """Logs up to driver 550, and those of a container: “0 clients”, “no clients” beside a server with “—” of them."""
+    snapshot = one_daemon()
+    found = snapshot.daemons[0]
+    made = replace(found.servers[0], clients=found.servers[0].clients[:some], clients_known=False)
+    app = make_app(replace(snapshot, daemons=(replace(found, servers=(made,)),)))
+    async with app.run_test(size=(160, 50)):
+        text = text_of(app)
+        assert f"· 1 server · {counted}" in text
+        assert f"Clients {title} " in text
+        assert "no clients" not in text
+
+
 def test_a_header_says_that_a_server_is_told_to_end() -> None:
     """``● ok · 1 server`` above one that lets nobody of another user in: no word of it but in its row."""
     snapshot = one_daemon()

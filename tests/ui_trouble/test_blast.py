@@ -186,6 +186,16 @@ async def test_read_only_refuses_and_nobody_there_is_said() -> None:
         assert app.screen is app.overview
 
 
+async def test_of_clients_that_are_not_known_none_is_said_to_be_able_to_fault() -> None:
+    healthy = node()
+    servers = tuple(replace(server, clients=(), clients_known=False) for server in healthy.daemons[0].servers)
+    app = trouble_app(replace(healthy, daemons=(replace(healthy.daemons[0], servers=servers),)))
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("b")
+        assert "There is no client that could fault." not in text_of(app)
+        assert "Which clients there are is not known" in text_of(app)
+
+
 async def test_copy_gives_the_whole_answer() -> None:
     app = trouble_app(containment())
     async with app.run_test(size=(80, 24)) as pilot:

@@ -16,7 +16,7 @@ from mpstui.core.activity import Trends
 from mpstui.core.cells import gpus_text, state_mark
 from mpstui.core.late import dataclass
 from mpstui.core.model import Client, Daemon, ProcessKey, Snapshot
-from mpstui.core.text import UNKNOWN, Line, plural, printable
+from mpstui.core.text import UNKNOWN, Line, at_least, plural, printable
 from mpstui.fields import CLIENT, GROUPS, Field, Group, Thing, View, groups_of, possible_columns
 from mpstui.ui.filter import ClientFilter
 from mpstui.ui.lines import fit, fit_line, width_of
@@ -79,7 +79,7 @@ class ClientsPanel(TablePanel[Client | Group]):
         self.filter = ClientFilter()
         self.chosen: frozenset[ProcessKey] = frozenset()
         self._all: Sequence[Client] = ()
-        self._known = True
+        self._known = self._whole = True
         self._sort = CLIENT["pid"]
         self._reverse = False
         self._unordered = False
@@ -110,6 +110,7 @@ class ClientsPanel(TablePanel[Client | Group]):
         self.view = replace(View.of(snapshot, daemon, own), trends=trends)
         self._all = tuple(daemon.clients())
         self._known = daemon.servers_known
+        self._whole = daemon.clients_known
         alive = frozenset(client.key for client in self._all)
         self._follow({client.key for client in before} - alive, alive)
         if not self.chosen <= alive:
@@ -398,7 +399,7 @@ class ClientsPanel(TablePanel[Client | Group]):
 
     def title(self) -> Line:
         total = len(self._all)
-        text = f" {len(self._left)}/{total}" if self.filter else f" {total}" if total or self._known else f" {UNKNOWN}"
+        text = f" {len(self._left)}/{total}" if self.filter else f" {at_least(total, self._whole)}"
         seen = len(self.in_view)
         hidden = f", {len(self.chosen) - seen} hidden by the filter" if len(self.chosen) > seen else ""
         chosen: Line = ((f"  ✓ {seen} chosen{hidden}", "chosen"),) if self.chosen else ()
@@ -451,7 +452,8 @@ class ClientsPanel(TablePanel[Client | Group]):
         while len(told) > needed and width_of(_apart(told)) > free:
             told.pop()
         if not told:
-            return ((str(total), "dim"),) if len(str(total)) <= free and self._known else ()
+            text = at_least(total, self._whole)
+            return ((text, "dim"),) if len(text) <= free and self._known else ()
         line = _apart(told)
         if len(told) == 1 and seen and width_of(line) + len(" chosen") <= free:
             line = (*line, (" chosen", "chosen"))
@@ -467,6 +469,8 @@ class ClientsPanel(TablePanel[Client | Group]):
     def empty(self) -> str:
         if not self._all and not self._known:
             return f"{UNKNOWN} not known: the daemon cannot be asked"
+        if not self._all and not self._whole:
+            return f"{UNKNOWN} not known: the daemon has not told of its clients"
         if complaint := self.filter.complaint():
             return f"Esc clears the filter: {complaint}"
         if not (self.filter and self._all):

@@ -81,7 +81,7 @@ class GraphPanel(Panel[GraphNode]):
 
     def take(self, daemon: Daemon | None, snapshot: Snapshot) -> None:
         self._indices = snapshot.indices
-        self.unread = not_told(snapshot, daemon)
+        self.unread = not_told(snapshot, daemon, clients=True)
         rows = nodes_of(daemon) if daemon else []
         used = {uuid for row in rows for uuid in row.client.device_uuids}
         serves = set(daemon.ordinals.values()) if daemon else set()
@@ -229,7 +229,7 @@ class BlastScreen(ListScreen):
         believed = whose is None
         if daemon is None or client is None or (radius := blast_of(daemon, client.key, believed=believed)) is None:
             self.graph.mark(frozenset(), frozenset())
-            if why := not_told(snapshot, daemon):
+            if why := not_told(snapshot, daemon, clients=True):
                 return "What if", [Para(f"Which clients there are is not known: {why}.", "text", UNKNOWN)]
             return "What if", [Para("There is no client that could fault.", "dim")]
         server = server_of(daemon, client.key)
