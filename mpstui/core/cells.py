@@ -308,13 +308,20 @@ def status_mark(server: Server, *, claimant: str | None = None) -> tuple[str, st
     return (f"✕ {status}", "bad") if "FAULT" in status else (f"◌ {status}", "warn")
 
 
+def clients_of(server: Server) -> str:
+    """``2 clients``, those that the daemon does not see included; ``at least 2 clients`` where there may be more."""
+    count = len(server.clients) + server.clients_elsewhere
+    if server.clients_known:
+        return plural(count, "client")
+    return f"at least {plural(count, 'client')}" if count else "clients that are not known"
+
+
 def told_to_end(server: Server) -> str | None:
     """``told to end at 2026-11-22 15:09:51, by its log, and waits for 2 clients``; None for one that was not."""
     if not server.ending:
         return None
     at = "" if server.ending_since is None else f" at {moment_text(server.ending_since)}"
-    waits = plural(len(server.clients) + server.clients_elsewhere, "client")
-    return f"told to end{at}, by its log, and waits for {waits}"
+    return f"told to end{at}, by its log, and waits for {clients_of(server)}"
 
 
 def client_line(client: Client | PendingClient | LostClient | OutsideClient) -> str:

@@ -88,15 +88,19 @@ def cpus(facts: Facts) -> Iterator[Finding]:
     for daemon in facts.snapshot.daemons:
         for server in (server for server in daemon.servers if server.pid in facts.server_cpus):
             number, subject = facts.server_cpus.get(server.pid), f"server {server.pid}"
-            clients = len(server.clients)
+            clients, said = len(server.clients), plural(len(server.clients), "client")
+            said = said if server.clients_known else f"at least {said}"
             if number is None:
                 yield Finding("cpus", "unknown", subject, "which CPUs it may use cannot be read")
+            elif clients <= number and not server.clients_known:
+                text = f"its clients are not known, and it may use {plural(number, 'CPU')}"
+                yield Finding("cpus", "unknown", subject, text)
             elif clients > number:
-                text = f"{clients} clients, and it may use {plural(number, 'CPU')}: launches take longer"
+                text = f"{said}, and it may use {plural(number, 'CPU')}: launches take longer"
                 remedy = "Run fewer clients, or give the daemon more CPUs (mpstui daemon start --cpu, or taskset)."
                 yield Finding("cpus", "warning", subject, text, remedy)
             else:
-                yield Finding("cpus", "ok", subject, f"{clients} clients on {number} CPUs")
+                yield Finding("cpus", "ok", subject, f"{said} on {plural(number, 'CPU')}")
 
 
 def debuggers(facts: Facts) -> Iterator[Finding]:

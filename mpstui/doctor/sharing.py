@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from mpstui.core.blast import over, without
 from mpstui.core.limits import own_numbers
 from mpstui.core.model import DEVICES_VARIABLE, Client, Daemon, Device, Problem, Server, Snapshot
 from mpstui.core.problems import MULTI_USER
@@ -82,7 +83,7 @@ def _not_known(check: str, snapshot: Snapshot) -> str:
         return "how many contexts each GPU has is not known"
     if check == "environment" and any(daemon.environment is None for daemon in snapshot.daemons):
         return "a daemon's environment cannot be read"
-    if check == "faults" and not all(daemon.servers_known for daemon in snapshot.daemons):
+    if check == "faults" and not all(daemon.clients_known for daemon in snapshot.daemons):
         return "a daemon has not told of its clients"
     return ""
 
@@ -296,8 +297,12 @@ def _limits_on(device: Device, facts: Facts) -> tuple[list[int], bool]:
 
 def percentages(facts: Facts) -> Iterator[Finding]:
     """Shares of the SMs that leave much of a device idle, or that overlap so far that they divide nothing."""
+    servers = [(daemon, server) for daemon in facts.snapshot.daemons for server in daemon.servers]
+    if not all(server.clients_known for _, server in servers):
+        return
+    at_work = [c for daemon, server in servers for c in without(server, over(daemon, server)).clients]
     for device in facts.snapshot.devices:
-        clients = [c for d in facts.snapshot.daemons for c in d.clients() if device.uuid in c.device_uuids]
+        clients = [client for client in at_work if device.uuid in client.device_uuids]
         shares = [s for c in clients if (s := c.active_thread_percentage) is not None and not c.percentage_at_most]
         if not shares or len(shares) < len(clients):
             continue

@@ -10,7 +10,7 @@ from typing import Final
 
 from mpstui.control.answer import Outcome
 from mpstui.control.commandline import patience
-from mpstui.core.cells import client_line, told_to_end
+from mpstui.core.cells import client_line, clients_of, told_to_end
 from mpstui.core.model import Client, Daemon, ProcessKey, Server, Snapshot
 from mpstui.core.text import owner, plural
 from mpstui.core.trust import is_lying
@@ -128,12 +128,12 @@ class ShutdownServer(Operation):
             why = f"server {server.pid} is starting; the daemon can shut it down only by force"
             raise Refused(why, ExitStatus.REFUSED_BY_DAEMON)
         number = len(server.clients) + server.clients_elsewhere
-        clients = plural(number, "client")
+        clients = clients_of(server)
         facts = [("server", f"{server.pid} of {owner(server.user, server.uid)}")]
         warnings: tuple[str, ...] = ()
         if (told := told_to_end(server)) is not None:
             facts.append(("already", told))
-        if not number:
+        if not number and server.clients_known:
             facts.append(("ends", "at once: it has no clients"))
         elif request.force:
             facts.append(("ends", f"at once, and with it the GPU work of {clients}"))

@@ -70,6 +70,17 @@ def test_clients_against_cpus(number, expected) -> None:
     assert (found.verdict, found.subject) == (expected, "server 634")
 
 
+def test_clients_that_are_not_known_are_not_counted_against_cpus() -> None:
+    """“0 clients on 16 CPUs”, and “1 clients”."""
+    (none,) = advice.cpus(facts(daemon(server={"clients_known": False}), server_cpus={634: 2}))
+    assert (none.verdict, none.evidence) == ("unknown", "its clients are not known, and it may use 2 CPUs")
+    (one,) = advice.cpus(facts(daemon(client(1)), server_cpus={634: 2}))
+    assert (one.verdict, one.evidence) == ("ok", "1 client on 2 CPUs")
+    given = facts(daemon(client(1), client(2), server={"clients_known": False}), server_cpus={634: 1})
+    (many,) = advice.cpus(given)
+    assert (many.verdict, many.evidence.split(",")[0]) == ("warning", "at least 2 clients")
+
+
 def test_a_program_under_a_debugger_waits_for_the_clients() -> None:
     given = daemon(client(643), client(644))
     (waits,) = advice.debuggers(facts(given, debugged=(Debugged(99, "cuda-gdb", 98),)))

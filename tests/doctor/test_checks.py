@@ -18,6 +18,7 @@ from mpstui.core.model import (
     Problem,
     ProcessKey,
     Server,
+    ServerFault,
     Snapshot,
 )
 from mpstui.core.problems import KINDS
@@ -378,6 +379,24 @@ def test_problems_of_the_status_are_findings_in_the_same_words():
     assert found["outside"].verdict == "ok"
     claim = replace(problem, severity="info", uid=2001)
     assert [f.verdict for f in sharing.from_status(facts(problems=(claim,))) if f.check == "contexts"] == ["unknown"]
+
+
+def test_of_clients_that_are_not_known_it_is_not_said_that_none_is_lost():
+    """Logs up to driver 550 name no client: “no client that is there has lost its contexts”."""
+    given = facts(daemon(server={"clients_known": False}))
+    (found,) = [f for f in sharing.from_status(given) if f.check == "faults"]
+    assert (found.verdict, found.evidence) == ("unknown", "a daemon has not told of its clients")
+    assert verdicts(sharing.percentages, facts(daemon(client(1), server={"clients_known": False}))) == []
+
+
+def test_whose_contexts_are_gone_uses_no_sms():
+    """Lost in a fault, or terminated: “2 clients may use 200 % of its SMs in all”."""
+    share = {"active_thread_percentage": 100.0}
+    lost, ended, runs = client(1, **share), client(2, state="TERMINATED", **share), client(3, **share)
+    for confirmed, words in ((True, "1 client may use 100 %"), (False, "2 clients may use 200 %")):
+        fault = ServerFault(0.0, (), (lost.key,), confirmed=confirmed)
+        (found,) = sharing.percentages(facts(daemon(lost, ended, runs, server={"fault": fault})))
+        assert found.evidence.startswith(words)
 
 
 def test_every_problem_of_the_status_is_a_check_or_is_left_out_with_a_reason():

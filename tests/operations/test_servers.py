@@ -58,6 +58,18 @@ def test_a_server_that_was_told_to_end_already_is_said_to_be() -> None:
     assert "already" not in dict(preview(shut_down(), node(client(643))).facts)
 
 
+def test_a_server_whose_clients_are_not_known_is_not_said_to_have_none() -> None:
+    """As where the logs that were read name no client, and it was not asked."""
+    nobody = of_server(node(client(643)), clients=(), clients_known=False, ending=True)
+    told = dict(preview(shut_down(), nobody).facts)
+    assert told["ends"] == "when clients that are not known have ended; none is touched"
+    assert told["already"] == "told to end, by its log, and waits for clients that are not known"
+    forced = preview(shut_down(force=True), nobody)
+    assert dict(forced.facts)["ends"] == "at once, and with it the GPU work of clients that are not known"
+    some = dict(preview(shut_down(), of_server(node(client(643)), clients_known=False)).facts)
+    assert some["ends"] == "when at least 1 client has ended; none is touched"
+
+
 def test_what_has_come_since_of_a_server_that_was_told_to_end() -> None:
     asked, later = node(client(643)), ProcessKey(634, 2)
     told = shut_down()._replace(subject=asked.daemons[0].servers[0])
