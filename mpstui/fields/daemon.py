@@ -165,6 +165,12 @@ def _v3_facts(server: Server, view: View) -> Iterable[Fact]:
         yield Fact("allowed devices", server.v3.allowed_devices or UNKNOWN)
 
 
+def _share_in_force(server: Server, view: View) -> float | None:
+    """None too where it has no effect: each client has the SMs of its static partition."""
+    static = view.daemon is not None and view.daemon.static_partitioning
+    return None if static else server.active_thread_percentage
+
+
 def _server_threads_row(server: Server, view: View) -> str:
     if view.daemon is not None and view.daemon.static_partitioning:
         return NO_EFFECT
@@ -174,7 +180,7 @@ def _server_threads_row(server: Server, view: View) -> str:
 
 SERVER: Final[Thing[Server]] = Thing(
     "server",
-    "An nvidia-cuda-mps-server, through which clients of one user compute.",
+    "An nvidia-cuda-mps-server, through which clients compute: one user's, or in multi-user mode those of all.",
     (
         Field(
             "pid", "PID", INTEGER, lambda s, v: s.pid,
@@ -193,7 +199,7 @@ SERVER: Final[Thing[Server]] = Thing(
         ),
         Field(
             "status", "status", TEXT, lambda s, v: s.status, null=True,
-            about="What the daemon says: ACTIVE, FAULT, INITIALIZING, …",
+            about="ACTIVE, FAULT, INITIALIZING, …: what the daemon says, or its logs where it does not.",
             column=Column(30, 16, 95, cell=_status_cell, wide=18), row=Text(30, "STATUS", _status_row),
             detail=Detail("server", 30, facts=_status_facts), command="get_server_status",
             metric=Metric("servers", "MPS servers by status.", words=("ACTIVE", "INITIALIZING", "FAULT")),
@@ -205,7 +211,7 @@ SERVER: Final[Thing[Server]] = Thing(
             detail=Detail("limits", 10, facts=lambda s, v: [Fact("threads", _server_threads_row(s, v))]),
             metric=Metric(
                 "server_active_thread_ratio", "Share of the SMs that new clients may use; the least of several.",
-                fold=min,
+                _share_in_force, fold=min,
             ),
         ),
         Field(
@@ -864,7 +870,10 @@ DAEMON: Final[Thing[Daemon]] = Thing(
             "default_active_thread_percentage", "default threads", SHARE,
             lambda d, v: d.default_active_thread_percentage, null=True,
             detail=Detail("defaults", 10, facts=default_facts),
-            metric=Metric("daemon_default_active_thread_ratio", "Share of the SMs for clients of new servers."),
+            metric=Metric(
+                "daemon_default_active_thread_ratio", "Share of the SMs for clients of new servers.",
+                lambda d, v: None if d.static_partitioning else d.default_active_thread_percentage,
+            ),
         ),
         Field(
             "default_client_priority", "default priority", INTEGER._replace(text=priority),

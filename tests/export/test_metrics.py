@@ -94,6 +94,13 @@ def test_a_client_whose_contexts_a_fault_took_is_lost() -> None:
     assert value(found, "mps_servers", state="ACTIVE") == 0
 
 
+def test_a_percentage_that_has_no_effect_is_no_share_of_the_sms() -> None:
+    """With static partitions a client has the SMs of its partition, and the screen says “no effect”."""
+    found = told(one_daemon(static_partitioning=True, servers=(server(clients=(client(0),)),)))
+    assert names(found, "mps_server_active_thread_ratio") == []
+    assert names(found, "mps_daemon_default_active_thread_ratio") == []
+
+
 @pytest.mark.parametrize("status", ["FAULT", "ACTIVE"])
 def test_that_nobody_is_lost_is_not_told_where_no_log_tells_it(status: str) -> None:
     """The daemon itself says ACTIVE of a client that a fault has hit."""
