@@ -6,6 +6,7 @@ import pytest
 
 from mpstui.core.model import Event, Suspect
 from mpstui.core.suspects import program, rank
+from mpstui.core.text import MASKED
 
 ALICE, BOB, CAROL = (2001, "alice"), (2002, "bob"), (2003, "carol")
 
@@ -105,6 +106,13 @@ def test_of_commands_that_nobody_knows_none_is_said_to_have_been_away() -> None:
         "In 1 to 3 of 3 faults: alice, python a.py; no other user or command is known to have been there at any of "
         "them."
     )
+
+
+def test_commands_that_a_recording_masks_are_not_one_command() -> None:
+    """All of them read the same there, whatever they were: “In 2 of 2 faults: alice, (masked)”."""
+    ranking = rank([fault(1, (11, ALICE, MASKED)), fault(2, (21, ALICE, MASKED), (22, BOB, MASKED))])
+    assert [(each.user, each.program) for each in ranking.ranked] == [("alice", None), ("bob", None)]
+    assert ranking.sentence.startswith("In 2 of 2 faults: alice, command not known; ")
 
 
 def test_a_user_who_was_there_each_time_with_other_programs_is_not_said_to_have_been_away() -> None:

@@ -13,6 +13,7 @@ from typing import Any, Final
 from mpstui.core.codec import codec
 from mpstui.core.late import pattern
 from mpstui.core.suspects import program
+from mpstui.core.text import MASKED
 
 PERSON: Final = 100_000
 """In a recording, where a user's number has to be one: user3 is 100003."""
@@ -58,7 +59,6 @@ _OF_VENDOR: Final = pattern(
 """Commands that are nobody's secret: remedies and logs have them too."""
 _OF_MPS: Final = ("CUDA_MPS_", "CUDA_VISIBLE_", "CUDA_DEVICE_")
 """Variables without which a recording comes to something else."""
-MASKED: Final = "(masked)"
 
 
 class Mask:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from mpstui.core.model import EMPTY, Event, Source, Suspect
-from mpstui.core.text import client_pids, listed, owner, plural
+from mpstui.core.text import MASKED, client_pids, listed, owner, plural
 
 START: Final = "mpstui daemon start --pipe-dir /run/mps-suspect --log-dir /var/log/mps-suspect"
 """Starts a daemon of its own for a suspect."""
@@ -144,8 +144,9 @@ class Ranking(NamedTuple):
 
 
 def program(command: str | None) -> str | None:
-    """The command up to its first option, as a job is started again with others; ``-m module`` is kept."""
-    if not command:
+    """The command up to its first option, as a job is started again with others; ``-m module`` is kept. None where it
+    is not known, as in a recording that masks all of them alike."""
+    if not command or command == MASKED:
         return None
     words: list[str] = []
     for word in command.split():

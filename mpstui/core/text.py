@@ -13,6 +13,8 @@ from typing import Final
 from mpstui.core.late import pattern
 
 UNKNOWN = "—"
+MASKED: Final = "(masked)"
+"""What stands in a recording or an archive in the place of what is nobody's business."""
 Span = tuple[str, str]
 """Text and the names of its styles, ``"good"`` or ``"good+cursor"``; never markup."""
 Line = tuple[Span, ...]
