@@ -109,7 +109,7 @@ async def test_a_recording_says_what_it_does_not_know_and_not_that_nothing_can_b
     async with app.run_test(size=(160, 48)) as pilot:
         await pilot.press("B")
         await pilot.pause()
-        assert "Faults before the time shown are not known." in said(app)
+        assert "Faults before the record begins are not known." in said(app)
         assert "recording" not in said(app)
 
 

@@ -107,7 +107,7 @@ class SuspectsScreen(ListScreen):
         except Unavailable as error:
             past = self.snapshot is not None and self.snapshot.past is not None
             unread = f"Older faults could not be read: {error}."
-            self._trouble = "Faults before the time shown are not known." if past else unread
+            self._trouble = "Faults before the record begins are not known." if past else unread
         finally:
             self.suspects.under_way = ()
             if self.is_attached:
