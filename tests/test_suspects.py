@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mpstui.core.model import Event, Suspect
-from mpstui.core.suspects import program, rank
+from mpstui.core.suspects import ADVICE, program, rank
 from mpstui.core.text import MASKED
 
 ALICE, BOB, CAROL = (2001, "alice"), (2002, "bob"), (2003, "carol")
@@ -106,6 +106,12 @@ def test_of_commands_that_nobody_knows_none_is_said_to_have_been_away() -> None:
         "In 1 to 3 of 3 faults: alice, python a.py; no other user or command is known to have been there at any of "
         "them."
     )
+
+
+def test_the_advice_does_not_promise_that_the_log_names_whoever_was_alone() -> None:
+    """After a trap it names nobody (fact 37)."""
+    assert "names the right one" not in ADVICE[0]
+    assert "nobody else can have made it" in ADVICE[0]
 
 
 def test_commands_that_a_recording_masks_are_not_one_command() -> None:

@@ -17,8 +17,8 @@ START: Final = "mpstui daemon start --pipe-dir /run/mps-suspect --log-dir /var/l
 """Starts a daemon of its own for a suspect."""
 RUN: Final = "CUDA_MPS_PIPE_DIRECTORY=/run/mps-suspect COMMAND"
 ADVICE: Final = (
-    "Run the suspects one at a time, each alone in a daemon of its own: a fault there takes nobody else, and with "
-    "nobody beside it server.log names the right one.",
+    "Run the suspects one at a time, each alone in a daemon of its own: a fault there takes nobody else, and "
+    "nobody else can have made it.",
     "Or run a suspect alone under compute-sanitizer: it tells which kernel makes an illegal access, and is slow.",
     "Core dumps do not help: the innocent clients write them, and the one that made the fault does not.",
 )
