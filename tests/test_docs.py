@@ -95,6 +95,15 @@ def test_each_command_of_a_page_is_one_that_the_program_takes(capsys: pytest.Cap
     assert len(examples()) > 40
 
 
+def test_an_end_without_harm_to_others_is_a_rule_and_no_promise() -> None:
+    """A real server faulted as it ended a client in an endless kernel, and took its neighbours (fact 61)."""
+    pages = [ROOT / "docs/mps.md", ROOT / "docs/recipes.md", *(ROOT / "deploy").rglob("*.y*ml")]
+    for page in pages:
+        text = " ".join(page.read_text().split())
+        for said in re.finditer(r"without harm|harms nobody|its neighbours run on", text):
+            assert "as a rule" in text[max(0, said.start() - 12) : said.end() + 12], (page, said[0])
+
+
 def test_no_link_of_the_site_is_dead_and_every_page_is_in_it(script: ModuleType, tmp_path: Path) -> None:
     site = tmp_path / "site"
     script.stage(site)
