@@ -44,14 +44,27 @@ def counted(visible: str, uuids: Sequence[str]) -> dict[str, str]:
 
 
 def by_ordinal(memory: Mapping[str, int], ordinals: Mapping[str, str]) -> dict[str, int]:
-    """Limits by ordinal: one set by UUID reads back by ordinal, and the last one set wins (fact 6)."""
+    """Limits by ordinal: one set by UUID reads back by ordinal, and the last one set wins (fact 6). ``memory``: as they
+    were set, the last one last; where no ordinal is known, without those that a later one may have replaced."""
     if not memory:
         return {}
+    if not ordinals:
+        return _not_replaced(memory)
     index = {uuid: ordinal for ordinal, uuid in ordinals.items()}
     result: dict[str, int] = {}
     for device, size in memory.items():
         result[index.get(device, device)] = size
     return result
+
+
+def _not_replaced(memory: Mapping[str, int]) -> dict[str, int]:
+    """Without the limits by number before one by UUID, and the other way round: the two may name the same device."""
+    sure: list[str] = []
+    for device in reversed(list(memory)):
+        if sure and device.isdecimal() != sure[0].isdecimal():
+            break
+        sure.append(device)
+    return {device: memory[device] for device in reversed(sure)}
 
 
 class Effective(NamedTuple):

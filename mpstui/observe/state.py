@@ -1235,7 +1235,7 @@ def _take_memory(
     known = server.limits.memory_known
     new = _exact(found, old)
     kept = {device: size for device, size in old.items() if device not in found}  # devices that nobody has (fact 5)
-    server.limits.memory, server.limits.memory_known = {**new, **kept}, True
+    server.limits.memory, server.limits.memory_known = {**kept, **new}, True  # what was read is the latest
     if known and server.limits.memory == old:
         return
     for client in server.clients.values() if logged else _since_last(server):

@@ -9,6 +9,7 @@ import pytest
 
 from mpstui.core.limits import (
     LimitsInForce,
+    by_ordinal,
     effective,
     in_doubt,
     inherited_memory,
@@ -40,6 +41,22 @@ GIB = 1 << 30
 def limits(percentage: float | None, **memory: int) -> LimitsInForce:
     sizes = {name.removeprefix("d"): size for name, size in memory.items()}
     return LimitsInForce(percentage, memory=sizes, memory_known=True)
+
+
+@pytest.mark.parametrize(
+    ("told", "ordinals", "sure"),
+    [
+        ({"0": 2, "5": 2, "GPU-a": 3}, {"0": "GPU-a"}, {"0": 3, "5": 2}),
+        ({"0": 2, "5": 2, "GPU-a": 3}, {}, {"GPU-a": 3}),
+        ({"GPU-a": 3, "0": 2}, {}, {"0": 2}),
+        ({"0": 2, "GPU-a": 3, "5": 1}, {}, {"5": 1}),
+        ({"0": 2, "1": 4}, {}, {"0": 2, "1": 4}),
+        ({}, {}, {}),
+    ],
+)
+def test_a_limit_that_one_set_later_by_the_other_name_may_have_replaced_is_not_known(told, ordinals, sure) -> None:
+    """Logs alone do not tell which number a UUID has: “0: 2.0 GiB” of a server that read back 3G (fact 6)."""
+    assert by_ordinal(told, ordinals) == sure
 
 
 @pytest.mark.parametrize(
