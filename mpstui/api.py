@@ -206,6 +206,13 @@ def modes_to_give_back(daemon: Daemon, snapshot: Snapshot, *, kept: bool = False
     return to_give_back(daemon, snapshot, kept=kept)
 
 
+def modes_that_stay(daemon: Daemon, snapshot: Snapshot) -> dict[str, int]:
+    """UUID to PID: the daemon's exclusive devices that stay so when it stops, since the daemon of that PID has them."""
+    from mpstui.daemons.modes import that_stay
+
+    return that_stay(daemon, snapshot)
+
+
 def named_users() -> dict[int, str]:
     """Users by number, as they have been named in this process so far."""
     from mpstui.system import procfs

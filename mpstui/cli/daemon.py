@@ -232,8 +232,9 @@ def _stop(options: argparse.Namespace, pipe_dirs: tuple[Path, ...], node: api.No
             result = node.refuse(request, declined[1], declined[0])
         else:
             result = node.do(request, tell, snapshot=snapshot)
-        if result.done and not options.exclusive:
-            result = result._replace(details=(*result.details, *_left_exclusive(one, snapshot)))
+        if result.done:
+            left = _stays_exclusive(one, snapshot) if options.exclusive else _left_exclusive(one, snapshot)
+            result = result._replace(details=(*result.details, *left))
         _report(options, result)
         status = result.status if status is ExitStatus.DONE else status
     return status
@@ -245,6 +246,12 @@ def _left_exclusive(one: Daemon, snapshot: Snapshot) -> list[str]:
     command = f"mpstui daemon stop --exclusive --pipe-dir {path_word(one.pipe_dir)}"
     back = "compute mode stays EXCLUSIVE_PROCESS; to set it back to"
     return [f"{uuid}: {back} {mode}: {command}" for uuid, mode in left.items()]
+
+
+def _stays_exclusive(one: Daemon, snapshot: Snapshot) -> list[str]:
+    """What is not given back, and for whose sake."""
+    stays = "compute mode stays EXCLUSIVE_PROCESS, as another daemon has it"
+    return [f"{uuid}: {stays}: process {pid}" for uuid, pid in api.modes_that_stay(one, snapshot).items()]
 
 
 def _nothing_runs(options: argparse.Namespace, node: api.Node, snapshot: Snapshot) -> int:

@@ -15,6 +15,7 @@ from typing import Final
 from mpstui.config import make_folder, put_file, state_folder
 from mpstui.core.model import COMPUTE_MODES, DEFAULT_MODE, EXCLUSIVE_PROCESS, Daemon, Device, ProcessKey, Snapshot
 from mpstui.core.text import error_text, path_text, printable
+from mpstui.core.trust import is_anothers, whose_word
 from mpstui.observe.discovery import running_daemons
 from mpstui.system.own import find_program, own_path
 from mpstui.system.procfs import boot_id
@@ -73,16 +74,21 @@ def _valid(modes: Mapping[object, object]) -> Iterator[tuple[str, str]]:
             yield uuid, mode
 
 
-def served_by_others(devices: Sequence[Device], but: ProcessKey | None) -> set[str]:
+def served_by_others(devices: Sequence[Device], but: ProcessKey | None) -> dict[str, int]:
     """UUIDs of the devices that a running daemon of this machine serves, one other than ``but``, by what it was started
-    with; all of them where that does not tell."""
-    found: set[str] = set()
+    with, each with a daemon's PID; all of them where that does not tell.
+
+    Only daemons of root's or one's own count: anybody calls a process so and says that it has all devices, and one that
+    serves them runs on in the other mode too."""
+    found: dict[str, int] = {}
     for daemon in running_daemons():
         words = [word.strip() for word in (daemon.visible or "").split(",") if word.strip()]
-        if daemon.key == but:
+        if daemon.key == but or is_anothers(daemon.uid, os.geteuid()):
             continue
         named = words and all(word.startswith("GPU-") for word in words)
-        found |= {d.uuid for d in devices if not named or any(d.uuid.startswith(word) for word in words)}
+        for device in devices:
+            if not named or any(device.uuid.startswith(word) for word in words):
+                found.setdefault(device.uuid, daemon.key.pid)
     return found
 
 
@@ -90,15 +96,33 @@ def to_give_back(daemon: Daemon, snapshot: Snapshot, *, kept: bool = False) -> d
     """Its exclusive devices that no other daemon has, with the mode that each had before the start; DEFAULT where that
     was not kept: who made them exclusive did it by hand, or as another user. Of a daemon that is gone it is not known
     which were its: those of which it was kept. ``kept``: those alone of any."""
-    mine = set(daemon.ordinals.values()) or {device.uuid for device in snapshot.devices}
-    others = [d for d in snapshot.daemons if d.pid is not None and d.key != daemon.key]
-    taken = {uuid for d in others for uuid in (set(d.ordinals.values()) or mine)}
-    if snapshot.source == "real":  # what was not named, or is in a container, serves them as well
-        taken |= served_by_others([d for d in snapshot.devices if d.uuid in mine], daemon.key)
+    mine = _devices(daemon, snapshot)
+    taken = _taken(daemon, snapshot)
     before = modes_before()
-    back = [d.uuid for d in snapshot.devices if d.exclusive and d.uuid in mine - taken]
+    back = [d.uuid for d in snapshot.devices if d.exclusive and d.uuid in mine and d.uuid not in taken]
     known = {uuid for uuid, mode in before.items() if mode != EXCLUSIVE_PROCESS}
     return {uuid: before.get(uuid, DEFAULT_MODE) for uuid in back if uuid in known or (daemon.runs and not kept)}
+
+
+def that_stay(daemon: Daemon, snapshot: Snapshot) -> dict[str, int]:
+    """Its exclusive devices that stay so after it, as another daemon has them, each with the PID of that one."""
+    mine, taken = _devices(daemon, snapshot), _taken(daemon, snapshot)
+    return {d.uuid: taken[d.uuid] for d in snapshot.devices if d.exclusive and d.uuid in mine and d.uuid in taken}
+
+
+def _devices(daemon: Daemon, snapshot: Snapshot) -> set[str]:
+    return set(daemon.ordinals.values()) or {device.uuid for device in snapshot.devices}
+
+
+def _taken(daemon: Daemon, snapshot: Snapshot) -> dict[str, int]:
+    """UUIDs of its devices that another daemon of root's or one's own has too, each with the PID of that one."""
+    mine, taken = _devices(daemon, snapshot), dict[str, int]()
+    for other in snapshot.daemons:
+        if other.pid is not None and other.key != daemon.key and whose_word(other, os.geteuid()) is None:
+            taken.update(dict.fromkeys(set(other.ordinals.values()) or mine, other.pid))
+    if snapshot.source == "real":  # what was not named, or is in a container, serves them as well
+        taken.update(served_by_others([d for d in snapshot.devices if d.uuid in mine], daemon.key))
+    return taken
 
 
 def keep_modes(found: Mapping[str, str], gone: Collection[str] = ()) -> str | None:

@@ -119,7 +119,7 @@ def test_a_device_that_another_daemon_serves_keeps_its_mode(monkeypatch: pytest.
     for others in (running[:1], running[:2], running[::2]):
         monkeypatch.setattr("mpstui.daemons.modes.running_daemons", lambda others=others: others)
         served.append(served_by_others(devices, ProcessKey(7, 7)))
-    assert served == [set(), {"GPU-ab"}, {"GPU-aa", "GPU-ab"}]
+    assert served == [{}, {"GPU-ab": 8}, {"GPU-aa": 9, "GPU-ab": 9}]
 
 
 def test_what_is_kept_of_the_modes_is_nobody_elses_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
