@@ -27,6 +27,7 @@ from mpstui.core.model import DEVICES_VARIABLE, EMPTY, LIMIT_VARIABLES, ProcessK
 from mpstui.core.text import owner, path_text, path_word, printable, unprintable
 from mpstui.core.trust import ANYBODY, Speaker, is_anothers, is_usurped, may_signal
 from mpstui.system.memory import INSIDE, read_each, read_start, real_path
+from mpstui.system.own import looked_at
 from mpstui.system.procfs import (
     HiddenProcessError,
     Stat,
@@ -214,7 +215,9 @@ def listening_dirs() -> list[Path]:
         listens = len(fields) == 8 and fields[3] == _SO_ACCEPTCON and fields[7].startswith(b"/")
         if listens and fields[7].endswith(b"/control_privileged"):
             found.append(Path(os.fsdecode(fields[7])))
-    return [path.parent for path in found[:_SOCKET_DIRS_LIMIT] if _may_be_socket(path)]
+    found = found[:_SOCKET_DIRS_LIMIT]
+    there = answering(path.parent for path in found)
+    return [path.parent for path in found if path.parent in there and _may_be_socket(path)]
 
 
 def _may_be_socket(path: Path) -> bool:
@@ -227,9 +230,14 @@ def _may_be_socket(path: Path) -> bool:
 
 def seen_by(pid: int, path: Path | None) -> FileId | None:
     """Device and inode of ``path`` as the process sees it, which in a container is not what the path is here; None also
-    where its user mounts there what he likes (``mounts_of_its_own``)."""
-    if path is None:
-        return None
+    where its user mounts there what he likes (``mounts_of_its_own``), and where what he names does not answer."""
+    found: list[FileId | None] = []
+    if path is not None:
+        looked_at({f"{pid} " + os.fspath(path): lambda: found.append(_seen_by(pid, path))})
+    return found[0] if found else None
+
+
+def _seen_by(pid: int, path: Path) -> FileId | None:
     try:
         root = os.open(f"/proc/{pid}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
@@ -244,6 +252,20 @@ def seen_by(pid: int, path: Path | None) -> FileId | None:
     finally:
         os.close(root)
     return found.st_dev, found.st_ino
+
+
+def answering(paths: Iterable[Path]) -> set[Path]:
+    """Those of these directories, which others may have named, that a look at them and at what a daemon has in one
+    comes to an end in: a link leads to a mount whose server is away, or never answers."""
+    there = {os.fspath(path): path for path in paths}
+    return {there[name] for name in looked_at({name: functools.partial(_look, name) for name in there})}
+
+
+def _look(folder: str) -> None:
+    os.stat(folder)
+    for name in OPENED:
+        with suppress(OSError):
+            os.stat(os.path.join(folder, name))
 
 
 def file_id(path: Path) -> FileId | None:
@@ -635,7 +657,11 @@ def find_log_dir(pipe_dir: Path, daemon: DaemonProcess | None, wanted: Path | No
     if daemon is not None and daemon.foreground:
         return None
     owners = owners_of(daemon.uid if daemon is not None else None)
-    guesses = list(_siblings(pipe_dir))
+    own = None if daemon is None else daemon.log_dir
+    there = answering((*_siblings(pipe_dir), *([] if own is None else [own])))
+    guesses = [path for path in _siblings(pipe_dir) if path in there]
+    if own is not None and own not in there:
+        return None
     if daemon is not None and daemon.log_dir is not None:
         if daemon.log_id is None:
             return daemon.log_dir if os.path.lexists(daemon.log_dir / _LOG) else None
@@ -857,8 +883,12 @@ def discover(
         asked = [Path(os.path.abspath(variable))]
         log_dir = Path(os.path.abspath(env["CUDA_MPS_LOG_DIRECTORY"])) if env.get("CUDA_MPS_LOG_DIRECTORY") else None
     found = asked or _discovered(daemons, well_known)
+    there = answering(found)
     places = []
     for index, pipe_dir in enumerate(found):
+        if pipe_dir not in there:
+            places.append(_silent(pipe_dir, daemons))
+            continue
         wanted = Path(os.path.abspath(log_dirs[index])) if index < len(log_dirs) else log_dir
         # Those that were not asked for are all shown anyway.
         places.append(_place(pipe_dir, wanted, daemons, daemons if asked else ()))
@@ -875,6 +905,15 @@ def discover(
         places = [place for place in places if place in sure or place in others]
         places = places or [_place(DEFAULT_PIPE_DIR, log_dirs[0] if log_dirs else None, daemons)]
     return tuple(places)
+
+
+def _silent(pipe_dir: Path, daemons: Sequence[DaemonProcess]) -> Place:
+    """A directory at which nobody looks again: it is on a mount that keeps whoever looks waiting, or has a link to
+    one."""
+    daemon = next((each for each in daemons if each.pipe_dir == pipe_dir), None)
+    text = f"{path_text(pipe_dir)}, or what a link there leads to, is on a mount that does not answer"
+    remedy = "see to that mount, or give another directory"
+    return Place(pipe_dir, "unusable", uid=None if daemon is None else daemon.uid, detail=text, remedy=remedy)
 
 
 def _speaks(place: Place) -> int | None:
@@ -895,8 +934,9 @@ def _discovered(daemons: Sequence[DaemonProcess], well_known: Iterable[str]) -> 
     rank: dict[Path, int] = dict.fromkeys(known, 1)
     through: list[Path] = []
     paths = listening_dirs() if any(daemon.pipe_dir is None for daemon in daemons) else []
+    there = answering(daemon.pipe_dir for daemon in daemons if daemon.pipe_dir is not None)
     for daemon in daemons:
-        if daemon.pipe_dir is None:
+        if daemon.pipe_dir is None or daemon.pipe_dir not in there:
             continue
         ours = daemon.uid in _mine()
         if daemon.pipe_id is not None and file_id(daemon.pipe_dir) != daemon.pipe_id:
@@ -919,14 +959,17 @@ def _discovered(daemons: Sequence[DaemonProcess], well_known: Iterable[str]) -> 
     best = [min(called, key=lambda path: (led(path), rank.get(path, _BY_OTHERS))) for called in names.values()]
     ran = {*paths, *through}
     # A link of anybody's to a directory of root's makes none of it, whatever program of root's listens there.
-    unique = sorted((path for path in best if path in ran or led(path) < _LED_ELSEWHERE), key=ordered.index)
+    order = {path: index for index, path in enumerate(ordered)}
+    unique = sorted((path for path in best if path in ran or led(path) < _LED_ELSEWHERE), key=order.__getitem__)
     if len(unique) > _PLACES_LIMIT:
         # What others make in great number does not crowd out the rest, nor do directories without a daemon one that
         # runs.
         sure = [path for path in unique if path in ran and not _is_others(path)][:_DAEMONS_LIMIT]
         rest = [path for path in unique if path not in sure]
         unique = [*sure, *sorted(rest, key=_is_others)[: 2 * _PLACES_LIMIT]]
-    return list(dict.fromkeys(_real_name(path) if led(path) else path for path in unique))
+    silent = [each.pipe_dir for each in daemons if each.pipe_dir not in {None, *there} and each.uid in _mine()]
+    unique += [path for path in silent if path is not None and unprintable(path) is None]
+    return list(dict.fromkeys(_real_name(path) if path not in silent and led(path) else path for path in unique))
 
 
 def _who_leads(path: Path) -> int:
@@ -1344,8 +1387,9 @@ def _daemon_of(pipe_dir: Path, daemons: Sequence[DaemonProcess]) -> DaemonProces
             mine = daemon.pipe_id == here
         else:
             mine = daemon.pipe_dir == pipe_dir
-        its_user = owner == daemon.uid or (owner is None and _can_have_made(pipe_dir, daemon.uid))
-        if mine and (holder is None or holder == daemon.key.pid) and its_user:
+        if not mine or holder not in {None, daemon.key.pid}:
+            continue
+        if owner == daemon.uid or (owner is None and _can_have_made(pipe_dir, daemon.uid)):
             claims.append(daemon)
     claims.sort(key=lambda daemon: daemon.key.pid != pid)
     ours = _mine()
@@ -1418,8 +1462,17 @@ def _matching(pattern: str) -> list[Path]:
             paths = [path / name for path, name in found if unprintable(name) is None]
         else:
             paths = [path / part for path in paths]
-    paths = sorted(paths, key=_is_others)[:_PLACES_LIMIT]
-    return sorted((path for path in paths if os.path.isdir(path)), key=_natural)
+    paths = sorted(paths, key=_is_made_by_others)[:_PLACES_LIMIT]
+    there = answering(paths)
+    return sorted((path for path in paths if path in there and os.path.isdir(path)), key=_natural)
+
+
+def _is_made_by_others(path: Path) -> bool:
+    """As :func:`_is_others`, of a link itself: where it leads is not looked at."""
+    try:
+        return os.lstat(path).st_uid not in _mine()
+    except (OSError, ValueError):
+        return True
 
 
 def _is_others(path: Path) -> bool:

@@ -1,0 +1,128 @@
+"""What others have named leads to a mount that never answers: a server that is away, a file system in user space.
+Root's programs waited there for ever."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mpstui.core.model import ProcessKey
+from mpstui.observe import discovery
+from mpstui.observe.discovery import DaemonProcess, Place, discover, file_id, find_log_dir, seen_by
+from mpstui.system import own
+
+from .conftest import Stranger
+from .programs import posing
+
+WAITS = "import sys; print('ready', flush=True); sys.stdin.read()"
+
+
+@pytest.fixture
+def dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A directory in which every look waits, by whatever way it comes there, until the test ends; a test that looks
+    without a thread fails. A look is late once it waits there, and never before."""
+    (place := tmp_path / "dead").mkdir()
+    comes, real, doing, waits = threading.Event(), os.stat(place), threading.local(), set[own._Look]()
+
+    class Look(own._Look):
+        def run(self) -> None:
+            doing.look = self
+            super().run()
+
+    def wait(look: own._Look) -> None:
+        while not look.over.wait(0.05) and look not in waits:
+            own._pool._help()
+
+    def held(look: Callable[..., Any]) -> Callable[..., Any]:
+        def looks(path: Any, *more: Any, **named: Any) -> Any:
+            if not isinstance(path, int) and is_there(path, named.get("dir_fd")):
+                assert threading.current_thread() is not threading.main_thread(), f"{path} is waited for"
+                waits.add(doing.look)
+                comes.wait(300)
+            return look(path, *more, **named)
+
+        return looks
+
+    def is_there(path: Any, folder: int | None, stat: Callable[..., os.stat_result] = os.stat) -> bool:
+        within = "" if folder is None else os.readlink(f"/proc/self/fd/{folder}")
+        at = os.path.realpath(os.path.join(within, os.fsdecode(path)))
+        for each in (at, os.path.dirname(at)):
+            try:
+                if os.path.samestat(stat(each), real):
+                    return True
+            except (OSError, ValueError):
+                pass
+        return False
+
+    for name in ("_looks", "_silent"):
+        monkeypatch.setattr(own, name, {})
+    with monkeypatch.context() as patch:
+        for name in ("stat", "access", "open"):
+            patch.setattr(os, name, held(getattr(os, name)))
+        patch.setattr(os.path, "lexists", held(os.path.lexists))
+        patch.setattr(own, "_Look", Look)
+        patch.setattr(own._pool, "wait", wait)
+        yield place
+        comes.set()
+
+
+def _others(found: tuple[Place, ...]) -> list[str]:
+    return [os.fspath(place.pipe_dir) for place in found]
+
+
+def test_a_link_in_a_well_known_place_is_not_waited_for(dead: Path, crowd: Path, stranger: Stranger) -> None:
+    (crowd / "mps_0").mkdir()
+    (crowd / "mps_0" / "control").touch()
+    stranger.run("ln", "-s", dead, crowd / "mps_1")
+    (crowd / "mps_2").mkdir()
+    os.chown(crowd / "mps_2", stranger.uid, stranger.uid)
+    stranger.run("ln", "-s", dead / "x", crowd / "mps_2" / "control")
+    found = discover(env={}, well_known=(f"{crowd}/mps_*",))
+    assert os.fspath(crowd / "mps_0") in _others(found)
+    assert not {os.fspath(crowd / "mps_1"), os.fspath(crowd / "mps_2")} & {*_others(found)}
+
+
+def test_nor_is_what_a_process_of_his_says_it_uses(
+    dead: Path, crowd: Path, stranger: Stranger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = posing(stranger, WAITS, stranger.home / "fake", dead)
+    assert seen_by(fake.pid, dead) is None
+    his = DaemonProcess(ProcessKey(fake.pid, 1), stranger.uid, 1.0, False, "legacy", dead, None)
+    (crowd / "mine").mkdir()
+    (crowd / "mine" / "control").touch()
+    mine = DaemonProcess(ProcessKey(2, 1), 0, 1.0, False, "legacy", crowd / "mine", None, file_id(crowd / "mine"))
+    monkeypatch.setattr(discovery, "running_daemons", lambda: [his, mine])
+    assert _others(discover(env={}, well_known=())) == [os.fspath(crowd / "mine")]
+
+
+def test_nor_is_a_link_to_his_logs(dead: Path, crowd: Path, stranger: Stranger) -> None:
+    stranger.run("mkdir", crowd / "mps_0", crowd / "mps_log_0", crowd / "logs")
+    for logs in (crowd / "mps_log_0", crowd / "logs"):
+        stranger.run("ln", "-s", dead / "x", logs / "control.log")
+    his = DaemonProcess(ProcessKey(2, 1), stranger.uid, 1.0, False, "legacy", crowd / "mps_0", crowd / "logs")
+    assert find_log_dir(crowd / "mps_0", his, None) is None
+    assert find_log_dir(crowd / "mps_0", None, None) is None
+
+
+def test_of_a_directory_that_was_named_it_is_said(dead: Path, crowd: Path) -> None:
+    (crowd / "link").symlink_to(dead)
+    (place,) = discover((crowd / "link",), env={}, well_known=())
+    assert place.state == "unusable"
+    assert "is on a mount that does not answer" in place.detail
+
+
+def test_his_links_to_directories_of_roots_crowd_out_none_of_roots(
+    stranger: Stranger, crowd: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(discovery, "running_daemons", list)  # other tests may have some
+    for number in range(100):
+        os.symlink("/usr", crowd / f"mps_{number}")
+        os.lchown(crowd / f"mps_{number}", stranger.uid, stranger.uid)
+    (crowd / "mps_900").mkdir()
+    (crowd / "mps_900" / "control").touch()
+    assert os.fspath(crowd / "mps_900") in _others(discover(env={}, well_known=(f"{crowd}/mps_*",)))
