@@ -17,7 +17,7 @@ from mpstui.control.wire import Membership
 from mpstui.core.model import MEMORY_VARIABLE, EventKind, ProcessKey
 from mpstui.core.trust import ANYBODY, Speaker
 from mpstui.observe.discovery import Place, file_id, find_speaker
-from mpstui.observe.logs import LogWatch
+from mpstui.observe.logs import CHUNK_BYTES, OTHERS_BYTES, LogWatch
 from mpstui.observe.poll import Asked, Need, Schedule, ask_for, ask_limits, ask_membership
 from mpstui.observe.problems import clients_left, is_silent
 from mpstui.observe.reducer import Knows, NodeState, Watch, Watching
@@ -106,14 +106,15 @@ class DaemonWatcher:
         # Where a daemon that is gone wrote its logs cannot always be found out; its successor most likely writes there.
         log_dir = (watched.place.log_dir if watched.place else None) or known
         owners = watched.place.log_owners if watched.place else owners_of(None)
+        look = OTHERS_BYTES if self._node.is_anothers(self.pipe_dir) else CHUNK_BYTES
         if not self._reading_history and known == log_dir:
             if self._logs is not None:
-                self._logs.believe(owners)
+                self._logs.believe(owners, look)
             return
         if self._logs is not None:
             self._logs.close()
         spoken = _protocol(watched.place)
-        self._logs = LogWatch(log_dir, owners, spoken) if log_dir is not None else None
+        self._logs = LogWatch(log_dir, owners, spoken, look) if log_dir is not None else None
         self._asked_whole, self._memory_unset = None, False
         if self._logs is not None:
             logs, self._reading_history = self._logs, True

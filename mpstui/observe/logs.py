@@ -25,6 +25,9 @@ CHUNK_BYTES: Final = 1 << 20
 """Read at most this much a poll, so that a log written at full speed does not stop the screen."""
 BEHIND_BYTES: Final = 32 << 20
 """Further behind than this, the tail skips to the newest ``HISTORY_BYTES``."""
+OTHERS_BYTES: Final = 64 << 10
+"""Instead of ``CHUNK_BYTES``, of a log of another user's: what folds its lines answers keys too, and whoever writes
+without end keeps it busy."""
 _BLOCK: Final = 256 << 10
 _PRINT: Final = 512
 """Bytes at a file's begin, and as many before the place that it is read to, by which it is known again."""
@@ -59,6 +62,7 @@ class LogTail:
         "believed",
         "error",
         "from_start",
+        "look",
         "path",
         "skipped",
     )
@@ -70,8 +74,11 @@ class LogTail:
         history: int | None = None,
         owners: Owners | None = None,
         far: int = 0,
+        look: int = CHUNK_BYTES,
     ) -> None:
         self.path = path
+        self.look = look
+        """Bytes of one look at most; with fewer all else is less in proportion."""
         self.error: str | None = None
         """Why there are no lines, one sentence; None while the file can be read."""
         self.believed = True
@@ -81,8 +88,8 @@ class LogTail:
         self.from_start = True
         """False where older lines than the first one were left out and no marker was found."""
         self._marker = marker
-        self._history: int | None = HISTORY_BYTES if history is None else history
-        self._far = max(self._history, far)
+        self._history: int | None = self._part(HISTORY_BYTES) if history is None else history
+        self._far = max(self._history, self._part(far))
         self._floor = 0
         """Where the first poll started, when what is before that was left out."""
         self._fd: int | None = None
@@ -100,8 +107,12 @@ class LogTail:
         self._settled: tuple[int, int, int] | None = None
         """Size and times of the file with that print, where a later change would show in them."""
 
-    def poll(self, most: int = CHUNK_BYTES) -> list[bytes]:
+    def _part(self, size: int) -> int:
+        return size * self.look // CHUNK_BYTES
+
+    def poll(self, most: int | None = None) -> list[bytes]:
         """New whole lines without their line breaks; at most ``most`` bytes of them, so poll until none comes."""
+        most = self.look if most is None else min(most, self.look)
         try:
             found = os.lstat(self.path)
         except OSError as error:
@@ -243,8 +254,8 @@ class LogTail:
     def _read(self, size: int, most: int = CHUNK_BYTES) -> list[bytes]:
         if self._fd is None:
             return []
-        if size - self._offset > BEHIND_BYTES:
-            self._offset = size - HISTORY_BYTES
+        if size - self._offset > self._part(BEHIND_BYTES):
+            self._offset = size - self._part(HISTORY_BYTES)
             self._buffer, self._overlong, self.skipped, self.from_start = b"", True, True, False
         data = _pread(self._fd, min(most, size - self._offset), self._offset)
         if not data:
@@ -281,6 +292,8 @@ fault are written."""
 CONTROL_BYTES: Final = 24 << 20
 """So far back a daemon's start is looked for in its log: only what was set since then is known without asking for it,
 each limit by a command and a proof that it arrived. Less than ``BEHIND_BYTES``."""
+_BLOCKS: Final = CONTROL_BYTES // _BLOCK + 2
+"""So many hold as much of a log as there was at first."""
 LOOKED_THROUGH: Final = 256 << 20
 """A control.log up to this is looked through for the commands that set a memory limit, in 0.1 s or so; where there is
 none of them, no such limit has to be asked for."""
@@ -354,10 +367,12 @@ class LogWatch:
         log_dir: Path,
         owners: Owners,
         protocol: ControlProtocol = LEGACY,
+        look: int = CHUNK_BYTES,
     ) -> None:
         self.log_dir = log_dir
+        self._bytes = look
         self._owners, self._parser, self._several = owners, protocol.log_parser, protocol.named_servers
-        tail = LogTail(log_dir / CONTROL_LOG, CONTROL_MARKER, owners=owners, far=CONTROL_BYTES)
+        tail = LogTail(log_dir / CONTROL_LOG, CONTROL_MARKER, owners=owners, far=CONTROL_BYTES, look=look)
         self._control = _Log("control", tail, self._parser("control"))
         self._logs = [self._control]
         self._add(log_dir / SERVER_LOG, b"" if self._several else SERVER_MARKER)
@@ -373,11 +388,12 @@ class LogWatch:
         """The files whose changes are of interest: whoever writes to others wakes nobody."""
         return tuple(each.tail.path for each in self._logs if each.tail.believed)
 
-    def believe(self, owners: Owners) -> None:
+    def believe(self, owners: Owners, look: int = CHUNK_BYTES) -> None:
         """From now on whoever these are: another daemon may run, or none."""
-        self._owners = owners
+        self._owners, self._bytes = owners, look
         for each in self._logs:
             each.tail.believe(owners)
+            each.tail.look = look
 
     @property
     def version(self) -> str | None:
@@ -418,12 +434,15 @@ class LogWatch:
 
     def history(self) -> list[Told]:
         """Everything that is there, in the order of time; of sessions, of which a monitor opens one each second, the
-        last one's begin or end alone, and no questions."""
+        last one's begin or end alone, and no questions. What is written meanwhile is left to :meth:`poll`: a log that
+        grows as fast as it is read has no end."""
         told: list[Told] = []
         self._look()
         for kind, tail, parser in self._logs:
             session: list[Told] = []
-            while lines := tail.poll(_BLOCK):
+            for _ in range(_BLOCKS):
+                if not (lines := tail.poll(_BLOCK)):
+                    break
                 for each in ((kind, event) for line in lines for event in parser.feed(line)):
                     if each[1].kind in _SESSION:
                         session = [each]
@@ -469,7 +488,7 @@ class LogWatch:
             each.tail.close()
 
     def _add(self, path: Path, marker: bytes = b"") -> None:
-        log = _Log("server", LogTail(path, marker, owners=self._owners), self._parser("server"))
+        log = _Log("server", LogTail(path, marker, owners=self._owners, look=self._bytes), self._parser("server"))
         self._logs.append(log)
 
     def _look(self) -> None:

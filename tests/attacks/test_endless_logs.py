@@ -1,0 +1,99 @@
+"""A stranger's daemon writes its logs as fast as they are read, and for ever."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mpstui import api
+from mpstui.core.model import Snapshot
+from mpstui.observe import daemon
+from mpstui.observe.logs import CHUNK_BYTES, OTHERS_BYTES, LogTail, LogWatch
+from mpstui.system.trusted import owners_of
+
+from .conftest import Stranger
+from .programs import BINARY, lying_daemon
+
+_LINE = (
+    "[2026-11-20 21:24:24.196 Control   480] NEW CLIENT {} from user 0: "
+    "Server is not ready, push client to pending list\n"
+)
+
+
+def _lines(many: int) -> str:
+    return "".join(_LINE.format(1000 + number) for number in range(many))
+
+
+def test_what_is_written_while_the_past_is_read_is_read_later(
+    stranger: Stranger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root's screen read on and on, showed nothing, and took memory without end."""
+    logs = stranger.home / "logs"
+    stranger.run("mkdir", logs)
+    stranger.run("touch", logs / "control.log", logs / "server.log")
+    (logs / "control.log").write_text(_LINE.format(1))
+    polls, poll, grows = 0, LogTail.poll, True
+
+    def polled(tail: LogTail, *most: int) -> list[bytes]:
+        nonlocal polls
+        polls += 1
+        assert polls < 2000, "it comes to no end"
+        if grows and tail.path.name == "control.log":
+            with Path(tail.path).open("a") as log:
+                log.write(_LINE.format(polls + 1))
+        return poll(tail, *most)
+
+    monkeypatch.setattr(LogTail, "poll", polled)
+    watch = LogWatch(logs, owners_of(stranger.uid))
+    told = watch.history()
+    grows, written = False, (logs / "control.log").read_text().count("\n")
+    assert told, "what there was at first"
+    watch.live(lambda: 0.0)
+    while more := watch.poll():
+        told += more
+    assert len(told) == written
+    watch.close()
+
+
+def test_of_his_a_look_reads_little(stranger: Stranger, roots: Stranger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What folds the lines answers keys too: of seconds of lines at a time nothing else was shown."""
+    looks, watch = dict[Path, int](), LogWatch
+
+    def watched(log_dir: Path, *more: Any) -> LogWatch:
+        made = watch(log_dir, *more)
+        looks[log_dir] = made._control.tail.look
+        return made
+
+    monkeypatch.setattr(daemon, "LogWatch", watched)
+    monkeypatch.setenv("MPSTUI_CONTROL_BINARY", str(BINARY))
+    dirs = []
+    for who in (stranger, roots):
+        who.run("mkdir", who.home / "logs")
+        who.run("touch", who.home / "logs" / "control.log")
+        lying_daemon(who, who.home / "p", clients=[])
+        dirs.append(who.home / "p")
+    with api.open(dirs) as node:
+        assert isinstance(node.snapshot(), Snapshot)
+    assert looks == {stranger.home / "logs": OTHERS_BYTES, roots.home / "logs": CHUNK_BYTES}
+
+
+def test_and_is_as_far_behind_as_that(stranger: Stranger) -> None:
+    logs = stranger.home / "logs"
+    stranger.run("mkdir", logs)
+    stranger.run("touch", logs / "control.log")
+    (log := logs / "control.log").write_text(_lines(50_000))
+    watch = LogWatch(logs, owners_of(stranger.uid), look=OTHERS_BYTES)
+    assert 0 < len(watch.history()) * len(_LINE) < 32 * OTHERS_BYTES
+    watch.live(lambda: 0.0)
+    with log.open("a") as more:
+        more.write(_lines(1_000))
+    told = watch.poll()
+    assert 0 < len(told) * len(_LINE) <= 2 * OTHERS_BYTES
+    assert not watch.missed()
+    with log.open("a") as more:
+        more.write(_lines(50_000))
+    assert len(watch.poll()) * len(_LINE) <= 2 * OTHERS_BYTES
+    assert watch.missed(), "and what was left out is known to be"
+    watch.close()
