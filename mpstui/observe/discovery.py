@@ -658,8 +658,9 @@ def find_log_dir(pipe_dir: Path, daemon: DaemonProcess | None, wanted: Path | No
         return None
     owners = owners_of(daemon.uid if daemon is not None else None)
     own = None if daemon is None else daemon.log_dir
-    there = answering((*_siblings(pipe_dir), *([] if own is None else [own])))
-    guesses = [path for path in _siblings(pipe_dir) if path in there]
+    guesses = [path for path in _siblings(pipe_dir) if os.path.lexists(path)]
+    there = answering((*guesses, *([] if own is None else [own])))
+    guesses = [path for path in guesses if path in there]
     if own is not None and own not in there:
         return None
     if daemon is not None and daemon.log_dir is not None:
@@ -882,11 +883,11 @@ def discover(
     if not asked and (variable := env.get("CUDA_MPS_PIPE_DIRECTORY")):
         asked = [Path(os.path.abspath(variable))]
         log_dir = Path(os.path.abspath(env["CUDA_MPS_LOG_DIRECTORY"])) if env.get("CUDA_MPS_LOG_DIRECTORY") else None
-    found = asked or _discovered(daemons, well_known)
-    there = answering(found)
+    silent = {*asked} - answering(asked)
+    found = asked or _discovered(daemons, well_known, silent)
     places = []
     for index, pipe_dir in enumerate(found):
-        if pipe_dir not in there:
+        if pipe_dir in silent:
             places.append(_silent(pipe_dir, daemons))
             continue
         wanted = Path(os.path.abspath(log_dirs[index])) if index < len(log_dirs) else log_dir
@@ -921,9 +922,14 @@ def _speaks(place: Place) -> int | None:
     return place.uid if place.usurped(os.geteuid()) else place.speaker.uid
 
 
-def _discovered(daemons: Sequence[DaemonProcess], well_known: Iterable[str]) -> list[Path]:
+def _discovered(
+    daemons: Sequence[DaemonProcess], well_known: Iterable[str], silent: set[Path] | None = None
+) -> list[Path]:
     """The directories of running daemons, then the well-known ones; each directory once, however it is called, and
     none whose name cannot be printed.
+
+    Behind them those of root's, or one's own, that do not answer, which ``silent`` is given too; another user's are
+    left out.
 
     Anybody gives a directory of root's a name, by a link or a process: it has the name that a daemon of root's or one's
     own gives it, else that of a well-known place, and one that leads by way of others only where it has no other.
@@ -967,9 +973,11 @@ def _discovered(daemons: Sequence[DaemonProcess], well_known: Iterable[str]) -> 
         sure = [path for path in unique if path in ran and not _is_others(path)][:_DAEMONS_LIMIT]
         rest = [path for path in unique if path not in sure]
         unique = [*sure, *sorted(rest, key=_is_others)[: 2 * _PLACES_LIMIT]]
-    silent = [each.pipe_dir for each in daemons if each.pipe_dir not in {None, *there} and each.uid in _mine()]
-    unique += [path for path in silent if path is not None and unprintable(path) is None]
-    return list(dict.fromkeys(_real_name(path) if path not in silent and led(path) else path for path in unique))
+    mine = {each.pipe_dir for each in daemons if each.uid in _mine() and each.pipe_dir is not None}
+    late = [path for path in sorted(mine - there, key=_natural) if unprintable(path) is None]
+    if silent is not None:
+        silent.update(late)
+    return list(dict.fromkeys((*(_real_name(path) if led(path) else path for path in unique), *late)))
 
 
 def _who_leads(path: Path) -> int:

@@ -301,7 +301,7 @@ def looked_at(looks: Mapping[str, Callable[[], object]]) -> set[str]:
     """The names of those looks that have come to their end, whatever came of them. Anybody leads root to a mount that
     never answers, by a link or by what his process says it uses: so a thread looks first at what others have named. Of
     those that are late all together are waited for once, some seconds, and none again until its look ends."""
-    said = _ask({(f"look {name}", "look"): partial(_silently, look) for name, look in looks.items()}, 0.0, 0.0)
+    said = _ask({(f"look {name}", "look"): partial(_silently, look) for name, look in looks.items()}, 0.0, 0.0, 1)
     for place, kind in said:  # of names that others give there is no end
         if (look := _looks.get((place, kind))) is not None and look.over.is_set():
             _looks.pop((place, kind), None)

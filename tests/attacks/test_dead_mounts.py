@@ -98,6 +98,10 @@ def test_nor_is_what_a_process_of_his_says_it_uses(
     mine = DaemonProcess(ProcessKey(2, 1), 0, 1.0, False, "legacy", crowd / "mine", None, file_id(crowd / "mine"))
     monkeypatch.setattr(discovery, "running_daemons", lambda: [his, mine])
     assert _others(discover(env={}, well_known=())) == [os.fspath(crowd / "mine")]
+    monkeypatch.setattr(discovery, "running_daemons", lambda: [his._replace(uid=0), mine])
+    told = {place.pipe_dir: place.state for place in discover(env={}, well_known=())}
+    assert told[dead] == "unusable", "one of root's is shown all the same"
+    assert crowd / "mine" in told
 
 
 def test_nor_is_a_link_to_his_logs(dead: Path, crowd: Path, stranger: Stranger) -> None:
