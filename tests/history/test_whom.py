@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from mpstui.core.model import Event, ProcessKey
 from mpstui.history.reader import LogHistory
+from mpstui.observe.state import ClientRecord, DaemonState, EventLog
 from mpstui.system.procfs import ProcessFacts
 from tests.observe.replay import DATA, PIPE, at, events, fold, lines, shot
 from tests.observe.test_logparse import control, server
@@ -171,3 +174,64 @@ def test_a_client_that_is_named_and_was_not_there_is_neither_lost_nor_a_suspect(
     assert fault.detail == "fatal GPU fault; client 11 lost; no proof: server.log names client 99"
     assert (fault.named, [s.pid for s in fault.suspects]) == ((99,), [11])
     assert [e.kind for e in events][-1] == "server_recovered"
+
+
+UUIDS = {"0": "GPU-a", "1": "GPU-b"}
+
+
+def among() -> DaemonState:
+    """Clients of server 7 at 100 s: one each on GPU-a (21) and GPU-b (22), one on a GPU that is not told (23), one
+    without a context (24), one of before the log (25), and three that have ended, a second ago at the most: on GPU-a
+    (26), on GPU-b (27), and where is not told (28)."""
+    state = DaemonState(PIPE, ordinals=dict(UUIDS))
+    where = {21: "GPU-a", 22: "GPU-b", 23: None, 24: "", 26: "GPU-a", 27: "GPU-b", 28: None}
+    for pid, device in where.items():
+        state.apply(Event("client_connected", 90.0, PIPE, 7, pid), 90.0)
+        if device != "":
+            on = () if device is None else (device,)
+            state.apply(Event("context_active", 90.0, PIPE, 7, pid, context_id=1, devices=on), 90.0)
+    state.apply(Event("context_closed", 95.0, PIPE, 7, 25, context_id=1), 95.0)
+    state.servers[7].clients[25] = ClientRecord(25, 95.0)
+    for pid in (26, 27, 28):
+        state.apply(Event("client_disconnected", 99.0, PIPE, 7, pid), 99.0)
+    return state
+
+
+@pytest.mark.parametrize(
+    ("devices", "found"),
+    [(("0",), (21, 23, 25, 26, 28)), ((), (21, 22, 23, 25, 26, 27, 28)), (("1",), (22, 23, 25, 27, 28))],
+)
+def test_a_log_that_tells_of_none_that_is_lost_acquits_only_who_was_elsewhere_or_had_no_context(devices, found):
+    fault = Event("fatal_fault", 100.0, PIPE, 7, devices=devices, values={"named": ""})
+    assert among().suspects(fault) == found
+
+
+def test_who_ended_longer_ago_than_a_fault_takes_to_be_told_is_no_suspect():
+    assert among().suspects(Event("fatal_fault", 100.1, PIPE, 7, devices=("0",), values={})) == (21, 23, 25)
+
+
+def test_as_long_as_a_log_may_go_on_about_who_has_ended_his_name_is_kept_among_many():
+    log, many = EventLog(), [next(iter(facts(pid, "bob").values())) for pid in range(1000, 1200)]
+    log.know(facts(11, "alice", start=1.0).values(), 10.0, PIPE)
+    log.left(11, 10.0)
+    log.know(many, 12.0, PIPE)
+    for pid in (11, 1000):
+        log.add(Event("client_disconnected", 12.0, PIPE, 7, pid), "server")
+    assert [event.user for event in log.events] == ["alice", None], "who began later is another"
+
+
+def test_of_more_that_live_than_a_node_can_have_the_latest_are_known():
+    log = EventLog()
+    log.know([next(iter(facts(pid, "bob", start=1.0).values())) for pid in range(1000, 2030)], 12.0, PIPE)
+    for pid in (1000, 1005, 1006, 2029):
+        log.add(Event("client_disconnected", 12.0, PIPE, 7, pid), "server")
+    assert [event.user for event in log.events] == [None, None, "bob", "bob"]
+
+
+def test_a_users_name_stays_known_where_it_cannot_be_found_for_a_later_process():
+    log = EventLog()
+    log.know(facts(11, "alice", uid=2001).values(), 10.0, PIPE)
+    (later,) = facts(12, "alice", uid=2001).values()
+    log.know([replace(later, user=None)], 10.0, PIPE)
+    log.add(Event("server_starting", 11.0, PIPE, 7, uid=2001), "server")
+    assert [event.user for event in log.events] == ["alice"]

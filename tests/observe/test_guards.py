@@ -10,7 +10,18 @@ import pytest
 
 from mpstui.control.answer import Answer, Outcome
 from mpstui.control.wire import DeviceQuery, LimitReading, Membership, PsRow, QueriedDevice
-from mpstui.core.model import Activity, Device, Event, PartitionTable, ProcessKey
+from mpstui.core import condition
+from mpstui.core.model import (
+    Activity,
+    Client,
+    Context,
+    Daemon,
+    Device,
+    Event,
+    PartitionTable,
+    ProcessKey,
+    Server,
+)
 from mpstui.core.trust import REUSED, Speaker
 from mpstui.observe import daemon as of_daemon
 from mpstui.observe.problems import ended_unseen, find_problems
@@ -213,6 +224,23 @@ def test_a_device_is_nearly_full_before_it_is_full(used: int, code: str | None) 
     )
 
 
+@pytest.mark.parametrize(("used", "nearly"), [(53, False), (54, True)])
+def test_nine_tenths_of_the_contexts_are_nearly_all(used: int, nearly: bool) -> None:
+    found = find_problems((), (Device("GPU-c", 0, contexts=used, context_limit=60),), None)
+    assert [p.code for p in found] == ["device_nearly_full"] * nearly
+
+
+@pytest.mark.parametrize(("used", "severity"), [(55, "info"), (56, "warning")])
+def test_a_device_that_is_nearly_full_without_a_strangers_claims_is_so_for_everybody(used: int, severity: str) -> None:
+    """Two contexts are the word of another user's daemon; nine tenths of 60 are 54."""
+    held = Client(ProcessKey(8, 1), 7, contexts=(Context(0, "GPU-c"), Context(1, "GPU-c")))
+    server = Server(ProcessKey(7, 1), clients=(held,))
+    daemon = Daemon(PIPE, uid=2001, servers=(server,), condition=condition.ok(), ordinals={"0": "GPU-c"})
+    device = Device("GPU-c", 0, contexts=used, context_limit=60)
+    found = {p.code: p for p in find_problems([daemon], (device,), None, euid=0)}
+    assert found["device_nearly_full"].severity == severity
+
+
 @pytest.mark.parametrize(("mode", "word"), [({"protocol": "v3"}, "protocol 3")])
 def test_a_mode_that_is_not_spoken_is_a_problem_with_its_reason_and_remedy(mode: dict[str, object], word: str) -> None:
     node = served()
@@ -245,6 +273,38 @@ def test_no_process_is_to_be_ended_on_the_word_of_a_log_alone() -> None:
     assert (daemon.health, daemon.blocked_by) == ("blocked", ProcessKey(7))
     assert "its log says that client 7" in (daemon.health_detail or "")
     assert "End process" not in (daemon.remedy or "")
+
+
+@pytest.mark.parametrize("more", [(), ("Client termination succeeded.",)])
+def test_whoever_a_log_has_asked_to_exit_is_not_to_be_ended_for_a_silent_daemon(more: tuple[str, ...]) -> None:
+    """Told to exit once, carried out or not; nothing proves that a process of this namespace is that client."""
+    node = served("MPS server requesting client {PID: 7, Context ID: 1} to exit", *more)
+    node.set_probe(PIPE, Answer("get_server_list", Outcome.BLOCKED), at("21:24:59"), at("21:24:54"))
+    found = shot(node, "21:25:00")[1].condition
+    assert found.cause == "silent"
+    assert "end process" not in (found.remedy or "")
+
+
+def test_a_client_needs_proof_of_its_own_though_its_daemon_counts_processes_as_we_do() -> None:
+    node = served()
+    node.set_places([running()._replace(pids_are_ours=True)])
+    node.set_facts([7], {7: ProcessFacts(ProcessKey(7, 70), 1.0, uid=0, pid_namespace=1)}, at("21:25:00"))
+    assert node.unproved()
+    node.set_sample(NvmlSample(1.0, mps_clients={"GPU-c": {7: 1 << 20}}))
+    assert not node.unproved()
+    node.set_sample(NvmlSample(2.0))
+    assert not node.unproved(), "the process is the same"
+
+
+@pytest.mark.parametrize(("ours", "user"), [(True, "alice"), (None, "alice"), (False, None)])
+def test_a_daemon_that_counts_otherwise_does_not_mean_the_mps_client_of_that_number_here(ours, user) -> None:
+    """NVML lists one, which is another daemon's."""
+    node = served()
+    node.set_places([running()._replace(pids_are_ours=ours)])
+    node.set_sample(NvmlSample(1.0, mps_clients={"GPU-c": {7: 1 << 20}}))
+    node.set_facts([7], {7: ProcessFacts(ProcessKey(7, 70), 1.0, 2001, "alice", pid_namespace=1)}, at("21:25:00"))
+    (found,) = shot(node, "21:25:00")[1].clients()
+    assert (found.user, found.local) == (user, user is not None)
 
 
 def test_ordinals_that_are_told_alone_are_shown() -> None:
