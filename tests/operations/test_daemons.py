@@ -74,6 +74,21 @@ def test_how_long_it_waits_and_for_whom(clients: Sequence[int], timeout: int | N
 
 
 @pytest.mark.parametrize(
+    ("timeout", "force", "then"),
+    [
+        (None, False, "it waits for all clients"),
+        (60, False, "their GPU work is ended after 60 s"),
+        (60, True, "their GPU work is ended after 1 s"),
+    ],
+)
+def test_of_a_daemon_that_cannot_be_asked_it_is_not_said_that_nobody_is_connected(
+    timeout: int | None, force: bool, then: str
+) -> None:
+    shown = preview_stop(node(servers=(), condition=SILENT), PIPE, timeout, force)
+    assert shown.effect == f"the clients are not known, because the daemon cannot be asked; {then}"
+
+
+@pytest.mark.parametrize(
     ("seen", "status"),
     [
         (KEY, ExitStatus.DONE),

@@ -23,7 +23,7 @@ from mpstui.operations.registry import operation, preview
 from mpstui.operations.rescue import targets
 from mpstui.operations.runner import OperationRunner
 from mpstui.operations.types import ExitStatus, Request
-from mpstui.system.procfs import process_key
+from mpstui.system.procfs import Trouble, process_key
 from tests.operations.fakes import ME, OWN, PIPE, FakeControl, FakeNode, as_root, client, node
 
 DEAF = "import signal, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); sys.stdin.read()"
@@ -186,6 +186,18 @@ async def test_without_a_start_time_nothing_is_sent(start, tmp_path):
     assert process.poll() is None
 
 
+async def test_of_several_that_cannot_be_ended_the_first_is_the_reason_and_each_is_told(start, tmp_path, monkeypatch):
+    (_, first), (_, second), (ended, third) = start(), start(), start()
+    really = rescue.open_pidfd
+    monkeypatch.setattr(rescue, "open_pidfd", lambda key: really(key) if key == third else Trouble(f"no {key.pid}"))
+    snapshot = faulty(first, second, third)
+    result = await runner(snapshot, tmp_path).execute(Request("end_lost_clients", PIPE), snapshot)
+    assert (result.status, ended.wait(120)) == (ExitStatus.REFUSED_BY_SAFETY_RULE, -signal.SIGTERM)
+    assert result.message == f"process {first.pid}: nothing was sent: no {first.pid}"
+    told = [line for line in result.details if "nothing was sent" in line]
+    assert [line.split()[0] for line in told] == [str(first.pid), str(second.pid)]
+
+
 async def test_a_client_that_is_not_to_be_ended_is_refused(start, tmp_path):
     (hit, first), (bystander, second) = start(), start()
     snapshot = faulty(first, others=(second,))
@@ -259,6 +271,19 @@ def test_another_users_process_is_refused_before_anything_is_sent(monkeypatch):
     shown = preview(Request("end_lost_clients", PIPE), snapshot)
     assert shown.error_status is ExitStatus.NOT_PERMITTED
     assert "643" in shown.error
+
+
+def test_the_first_of_several_of_another_users_is_named(monkeypatch):
+    snapshot = faulty(ProcessKey(643, 1), ProcessKey(645, 1))
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    shown = preview(Request("end_lost_clients", PIPE), snapshot)
+    assert shown.error == "process 643 belongs to another user; only that user and root may end it"
+
+
+@pytest.mark.parametrize(("pids", "what"), [((643,), "it holds"), ((643, 645), "they hold")])
+def test_what_those_lose_that_are_ended(pids, what):
+    shown = preview(Request("end_lost_clients", PIPE), faulty(*(ProcessKey(pid, 1) for pid in pids)))
+    assert shown.warnings == (f"what {what} outside the GPU, such as unsaved results, is lost",)
 
 
 def held(holder):
