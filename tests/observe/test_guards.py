@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,12 +26,14 @@ from mpstui.core.model import (
 )
 from mpstui.core.trust import REUSED, Speaker
 from mpstui.observe import daemon as of_daemon
+from mpstui.observe.poll import Schedule
 from mpstui.observe.problems import ended_unseen, find_problems
 from mpstui.observe.reducer import NodeState, Watching
 from mpstui.observe.sources import NvmlSample
 from mpstui.observe.state import EventLog, FaultRecord, fold_membership
 from mpstui.system.procfs import ProcessFacts
 
+from .fakes import FakeClock, FakeControl
 from .replay import PIPE, at, fold, running, shot
 from .test_starts import control, server
 
@@ -479,3 +483,42 @@ async def test_of_sockets_that_were_exchanged_it_is_known_that_nobody_listens_on
     place = node.watch(PIPE).place
     assert place is not None
     assert (place.speaker.uid, place.speaker.by, place.speaker.listens) == (None, 2001, not same or listens)
+
+
+def watcher(node: NodeState, notify=lambda: None) -> of_daemon.DaemonWatcher:
+    """Of a daemon whose log was not read from its start on."""
+    clock = FakeClock()
+    made = of_daemon.DaemonWatcher(PIPE, node, FakeControl(), Schedule(), clock, clock, notify)  # type: ignore[arg-type]
+    made._logs = SimpleNamespace(complete=False, believed=False)  # type: ignore[assignment]
+    made._fold_logs = lambda: of_daemon._NOTHING  # type: ignore[method-assign]
+    return made
+
+
+@pytest.mark.parametrize(
+    ("membership", "limits", "whole"), [(True, True, True), (True, False, False), (False, True, False)]
+)
+async def test_only_who_was_asked_for_clients_and_limits_was_asked_for_everything(membership, limits, whole):
+    node = NodeState()
+    node.set_places([running()])
+    made = watcher(node)
+    assert not made._seen_whole
+    assert await made._read(membership, limits) is Outcome.OK
+    assert made._seen_whole is whole
+
+
+@pytest.mark.parametrize("before", [[running()], []], ids=["another daemon", "none was known"])
+async def test_what_was_answered_while_a_daemon_came_is_not_its_whole_state(before):
+    node = NodeState()
+    node.set_places(before)
+    made = watcher(node, lambda: node.set_places([running(481)]))
+    assert await made._read(True, True) is Outcome.OK
+    assert not made._seen_whole
+
+
+async def test_a_daemon_is_due_by_its_schedule_unless_it_is_being_asked():
+    made = watcher(NodeState())
+    made.schedule.want(True, False, 0.0)
+    assert made.due() == made.schedule.due() < math.inf
+    made._asking = asyncio.ensure_future(asyncio.sleep(0))  # type: ignore[assignment]
+    assert made.due() == math.inf
+    await made._asking
