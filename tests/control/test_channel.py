@@ -20,12 +20,13 @@ from mpstui.control import channel as channel_module
 from mpstui.control import holder as holder_module
 from mpstui.control.answer import Outcome
 from mpstui.control.binary import look
-from mpstui.control.channel import OUTPUT_LIMIT, ControlChannel, RawReply
+from mpstui.control.channel import MEANT, OUTPUT_LIMIT, ControlChannel, RawReply
 from mpstui.control.commandline import PROOF
 from mpstui.control.holder import HeldSession
 from mpstui.control.mps import MpsControl
 from mpstui.control.protocol import LEGACY
 from mpstui.core.model import SessionHolder
+from mpstui.core.trust import Meant, Speaker
 from mpstui.sim.marker import control_binary
 from mpstui.sim.node import SimNode
 
@@ -549,3 +550,22 @@ async def test_a_socket_path_may_have_107_bytes(tmp_path: Path, script: Script, 
     one = ControlChannel(Path("/" + "d" * (length - len("//control_privileged"))), script("echo 100.0"))
     assert (await MpsControl(one).get_server_list()).outcome is outcome
     assert one.sent == sent
+
+
+@pytest.mark.parametrize(("there", "outcome"), [(True, Outcome.NOT_PERMITTED), (False, Outcome.ABSENT)])
+async def test_a_change_is_not_sent_to_a_daemon_of_an_unknown_user_and_not_said_to_be_where_none_is(
+    tmp_path: Path, script: Script, there: bool, outcome: Outcome
+) -> None:
+    folder = tmp_path / "pipe"
+    folder.mkdir()
+    if there:
+        (folder / "control").touch()
+    unknown = Speaker(None, "somebody has exchanged its sockets")
+    made = ControlChannel(folder, script(f"touch {tmp_path}/sent; cat"), deadline=120.0, speaker=lambda path: unknown)
+    before = MEANT.set(Meant(folder, Speaker(0, "root's daemon")))
+    try:
+        reply = await made._send("quit", "quit\n", 120.0)
+    finally:
+        MEANT.reset(before)
+    assert (reply.failure, reply.asked, made.sent) == (outcome, False, 0)
+    assert not (tmp_path / "sent").exists()

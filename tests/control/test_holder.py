@@ -459,3 +459,13 @@ def test_of_a_process_that_has_ended_no_network_is_ours() -> None:
     ended = subprocess.Popen(["true"])
     ended.wait(120)
     assert [holder.same_network(pid) for pid in (os.getpid(), ended.pid)] == [True, False]
+
+
+def test_a_process_that_is_connected_for_sure_is_named_before_an_older_one_that_may_be() -> None:
+    likely = HeldSession(SessionHolder(11, certain=False), frozenset({1}))
+    certain = HeldSession(SessionHolder(12), frozenset({2}))
+    now = 0.0
+    for found in ([likely, certain], [certain, likely]):
+        watch = SessionWatch(Path("/p"), (), lambda: now, lambda *asked, found=found: found)
+        watch._since = {(11, None, 1): now - 2 * HELD_AFTER, (12, None, 2): now - HELD_AFTER}
+        assert watch.look() == (True, certain.holder)

@@ -23,6 +23,26 @@ def server(*texts: str, pid: int = 634) -> list[bytes]:
     return [f"[2026-11-20 21:24:28.598 Server {pid:>5}] {text}".encode() for text in texts]
 
 
+@pytest.mark.parametrize(("at", "other"), [(0, b"<"), (0, b" "), (24, b"x"), (24, b"]")])
+def test_a_line_that_does_not_begin_as_all_do_tells_of_no_client(at: int, other: bytes) -> None:
+    (line,) = server("Client {PID: 7, Context ID: 0} connected")
+    assert [event.kind for event in events("server", [line])] == ["client_connected"]
+    (found,) = events("server", [line[:at] + other + line[at + 1 :]])
+    assert (found.kind, found.pid, found.time) == ("unknown", None, None)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"[2026-11-20 21:24:28.598 ] Server 634] Client {PID: 7, Context ID: 0} connected",
+        b"[2026-11-20 21:24:28.598 Server 6349",  # cut off: what follows may be more digits
+    ],
+)
+def test_a_line_whose_head_does_not_end_after_its_writers_number_is_nobodys(line: bytes) -> None:
+    (found,) = events("server", [line])
+    assert (found.kind, found.server_pid, found.time) == ("unknown", None, None)
+
+
 @pytest.mark.parametrize(("path", "kind"), RECORDED, ids=[path.stem for path, _ in RECORDED])
 def test_recorded_lines_are_all_known(path, kind):
     strange = [e.detail for e in events(kind, lines(path)) if e.kind == "unknown"]

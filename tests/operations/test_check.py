@@ -12,7 +12,7 @@ from mpstui.control.drivers import absent_from
 from mpstui.core import condition
 from mpstui.core.model import Client, Condition, ProcessKey, ServerFault, Snapshot
 from mpstui.core.trust import ANOTHER_NAMESPACE, NOT_PROVED, Speaker
-from mpstui.operations.check import Refused, namespace_words, parse_uid
+from mpstui.operations.check import Refused, namespace_words, parse_uid, reachable_daemon
 from mpstui.operations.limits import SMALL, memory_text, parse_memory, parse_percentage, parse_priority
 from mpstui.operations.registry import operation, preview
 from mpstui.operations.types import ExitStatus, Request
@@ -473,3 +473,12 @@ def test_a_client_is_in_another_namespace_where_its_daemon_says_another_one(
     said = pid_namespace("self") if claimed == "own" else claimed
     assert isinstance(said, int | None)
     assert namespace_words(Client(ProcessKey(7), pid_namespace=said)) == words
+
+
+@pytest.mark.parametrize(("key", "hidden"), [(ProcessKey(480, 1), False), (None, True)])
+def test_of_a_daemon_that_is_not_found_it_is_said_where_its_process_cannot_be_seen(key, hidden) -> None:
+    snapshot = node(key=key, condition=condition.not_found("its socket is gone", "", condition.Moment()))
+    with pytest.raises(Refused, match="its socket is gone") as refused:
+        reachable_daemon(Request("set_active_thread_percentage", PIPE, "25"), snapshot)
+    assert refused.value.status is ExitStatus.NO_ANSWER
+    assert ("; which process it is cannot be seen" in str(refused.value)) is hidden

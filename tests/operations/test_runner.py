@@ -22,7 +22,7 @@ from mpstui.operations import runner
 from mpstui.operations.audit import AuditLog, default_path
 from mpstui.operations.limits import SetPinnedMemLimit
 from mpstui.operations.load import StopLoad
-from mpstui.operations.registry import OPERATIONS, operation
+from mpstui.operations.registry import OPERATIONS, operation, preview
 from mpstui.operations.runner import OperationRunner
 from mpstui.operations.types import ExitStatus, Request
 from mpstui.system.procfs import process_key, read_stat
@@ -347,6 +347,67 @@ async def test_a_terminate_that_the_daemon_did_not_take_may_be_tried_again(
     assert (await OperationRunner(fake, audit).execute(request, node())).status is ExitStatus.NO_ANSWER
     fake.control.answers.clear()
     assert (await OperationRunner(fake, audit).execute(request, node())).status is ExitStatus.DONE
+
+
+@as_root
+async def test_whom_another_mpstui_has_terminated_can_still_be_killed(
+    audit: AuditLog, tmp_path: Path, processes: list[subprocess.Popen[str]]
+) -> None:
+    key = start(processes, MEEK)
+    fake = FakeNode(node(client(key.pid, ticks=key.start_ticks)))
+    fake.control.listed = (key.pid,)
+    first = await OperationRunner(fake, audit).execute(Request("terminate_client", PIPE, clients=(key,)), node())
+    another = OperationRunner(fake, AuditLog(tmp_path / "another.jsonl"))
+    then = await another.execute(Request("terminate_and_kill", PIPE, clients=(key,)), node())
+    assert (first.done, then.done) == (True, True), then
+    assert processes[0].wait(120) == -signal.SIGTERM
+    assert fake.control.sent.count(f"terminate_client 634 {key.pid}") == 1
+
+
+def test_an_audit_line_has_the_directory_of_the_daemon_and_none_where_it_is_about_none(audit: AuditLog) -> None:
+    made = OperationRunner(FakeNode(node()), audit)
+    for where in (PIPE, Path()):
+        made.refuse(Request("terminate_client", where), "no", ExitStatus.USAGE)
+    assert [entry["pipe_dir"] for entry in entries(audit)] == [str(PIPE), None]
+
+
+async def test_a_client_has_its_own_lines_in_the_audit_log_and_all_of_them_have_none(audit: AuditLog) -> None:
+    fake = FakeNode(node(client(HERE.pid, ticks=HERE.start_ticks)))
+    fake.control.listed = (HERE.pid,)
+    await OperationRunner(fake, audit).execute(Request("terminate_client", PIPE, clients=(HERE,)), node())
+    assert [(entry["command"], entry["result"]) for entry in entries(audit)] == [
+        ("", "about to be done"),
+        (f"terminate_client 634 {HERE.pid}", "about to be sent"),
+        (f"terminate_client 634 {HERE.pid}", "terminated: the daemon has confirmed it"),
+    ]
+
+
+async def test_a_terminate_that_could_not_be_noted_in_the_audit_log_was_not_sent_and_may_be(
+    audit: AuditLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = FakeNode(node(client(HERE.pid, ticks=HERE.start_ticks)))
+    fake.control.listed = (HERE.pid,)
+    request, made = Request("terminate_client", PIPE, clients=(HERE,)), OperationRunner(fake, audit)
+    with monkeypatch.context() as patch:
+        write = audit.write
+        patch.setattr(
+            audit, "write", lambda **entry: "full" if entry["result"] == "about to be sent" else write(**entry)
+        )
+        result = await made.execute(request, node())
+    assert (result.status, "nothing was sent: " in result.message) == (ExitStatus.REFUSED_BY_SAFETY_RULE, True)
+    assert fake.control.sent == ["get_client_list 634"]
+    result = await made.execute(request, node())
+    assert result.done, result
+    assert fake.control.sent.count(f"terminate_client 634 {HERE.pid}") == 1
+
+
+def test_a_process_that_is_not_known_here_is_terminated_by_its_number_and_not_killed() -> None:
+    snapshot = node(client(643), client(645, local=False))
+    keys = (ProcessKey(643, 1), ProcessKey(645, 1))
+    shown = preview(Request("terminate_and_kill", PIPE, clients=keys), snapshot)
+    assert shown.error_status is ExitStatus.REFUSED_BY_SAFETY_RULE
+    assert "its process is not known here, so no process is signalled" in str(shown.error)
+    assert preview(Request("terminate_client", PIPE, clients=keys), snapshot).error is None
 
 
 @pytest.mark.parametrize("remembers", ["mpstui itself", "the daemon's turn", "the audit log"])
