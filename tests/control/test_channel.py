@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +20,7 @@ from mpstui.control import channel as channel_module
 from mpstui.control import holder as holder_module
 from mpstui.control.answer import Outcome
 from mpstui.control.binary import look
-from mpstui.control.channel import MEANT, OUTPUT_LIMIT, ControlChannel, RawReply
+from mpstui.control.channel import MEANT, OUTPUT_LIMIT, ControlChannel, ExchangedError, RawReply
 from mpstui.control.commandline import PROOF
 from mpstui.control.holder import HeldSession
 from mpstui.control.mps import MpsControl
@@ -568,4 +568,21 @@ async def test_a_change_is_not_sent_to_a_daemon_of_an_unknown_user_and_not_said_
     finally:
         MEANT.reset(before)
     assert (reply.failure, reply.asked, made.sent) == (outcome, False, 0)
+    assert not (tmp_path / "sent").exists()
+
+
+async def test_a_change_whose_sockets_are_exchanged_at_its_last_moment_was_not_sent(
+    tmp_path: Path, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextlib.contextmanager
+    def exchanged(*judged: object) -> Iterator[Any]:
+        raise ExchangedError("its sockets were exchanged")
+        yield
+
+    monkeypatch.setattr(channel_module, "as_judged", exchanged)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    roots = Speaker(0, "root's daemon", (1, 2, 0, 0, 5, 0, 6, 0))
+    made = ControlChannel(tmp_path, script(f"touch {tmp_path}/sent; cat"), deadline=120.0, speaker=lambda path: roots)
+    reply = await made._send("quit", "quit\n", 120.0)
+    assert (reply.failure, reply.asked, made.sent) == (Outcome.NOT_PERMITTED, False, 0)
     assert not (tmp_path / "sent").exists()

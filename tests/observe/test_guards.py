@@ -26,7 +26,7 @@ from mpstui.core.model import (
 )
 from mpstui.core.trust import REUSED, Speaker
 from mpstui.observe import daemon as of_daemon
-from mpstui.observe.poll import Schedule
+from mpstui.observe.poll import Schedule, ask_membership
 from mpstui.observe.problems import ended_unseen, find_problems
 from mpstui.observe.reducer import NodeState, Watching
 from mpstui.observe.sources import NvmlSample
@@ -522,3 +522,30 @@ async def test_a_daemon_is_due_by_its_schedule_unless_it_is_being_asked():
     made._asking = asyncio.ensure_future(asyncio.sleep(0))  # type: ignore[assignment]
     assert made.due() == math.inf
     await made._asking
+
+
+@pytest.mark.parametrize(
+    ("command", "outcome"),
+    [
+        ("get_client_list", Outcome.UNREADABLE),
+        ("get_client_list", Outcome.BLOCKED),
+        ("get_server_status", Outcome.HELD),
+    ],
+)
+async def test_clients_that_could_not_be_asked_for_are_not_said_to_be_none(command: str, outcome: Outcome) -> None:
+    control = FakeControl()
+    really = control._answer
+    control._answer = lambda asked, value: (  # type: ignore[method-assign]
+        Answer(asked, outcome, message="no") if asked.startswith(command) else really(asked, value)
+    )
+    asked = await ask_membership(control, FakeClock(), None, False)  # type: ignore[arg-type]
+    assert asked.membership is None
+    assert (asked.answer.outcome, asked.answer.command.split()[0]) == (outcome, command)
+
+
+def test_nothing_is_read_of_a_process_of_number_0() -> None:
+    """A client of another namespace is called so."""
+    node = served()
+    node.fold_membership(PIPE, Membership(at("21:25:00"), (SERVER,), {SERVER: "ACTIVE"}, {SERVER: (0, 1, 7)}), 1.0)
+    assert node.pids() >= {1, 7, SERVER}
+    assert 0 not in node.pids()

@@ -307,3 +307,11 @@ def test_servers_that_are_gone_crowd_out_none_that_runs(tmp_path):
     assert {"training", "comes", "gone79"} <= set(found)
     assert "gone0" not in found
     assert len(found) == 64
+
+
+def test_history_is_whole_where_the_newest_marker_is_in_the_first_line(tmp_path):
+    path = tmp_path / "control.log"
+    path.write_bytes(b"[t] Starting\n" + b"x" * 4000 + b"\nlast\n")
+    tail = LogTail(path, marker=b"Starting", history=1000, far=1 << 20)
+    assert tail.poll()[0] == b"[t] Starting"
+    assert tail.from_start

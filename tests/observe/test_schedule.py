@@ -118,3 +118,10 @@ def test_asleep_is_never():
     schedule = Schedule(asleep=True)
     schedule.ask_now(1.0)
     assert schedule.due() == math.inf
+
+
+def test_it_is_quiet_where_nothing_changed_and_nobody_asked() -> None:
+    schedule = settled()
+    assert schedule.quiet
+    schedule.ask_now(10.0)
+    assert not schedule.quiet

@@ -488,3 +488,20 @@ def test_without_privileges_it_says_why(library: Path) -> None:
 def test_its_own_namespace_is_told_from_the_machines() -> None:
     found = own_namespace()
     assert found is None or found[1] == os.stat("/proc/self/ns/pid").st_ino
+
+
+def test_what_a_thread_had_launched_that_has_ended_goes_on_to_count(tmp_path: Path) -> None:
+    def value(number: int) -> int:
+        (tmp_path / str(number)).write_bytes(struct.pack("<Q", number) * 8)  # one for each look
+        return os.open(tmp_path / str(number), os.O_RDONLY)
+
+    counters, pid, ended = activity._ThreadCounters(None), os.getpid(), 1 << 30  # type: ignore[arg-type]
+    gone = [value(5), value(7)]
+    try:
+        counters._counters[pid] = {pid: [value(30)], ended: gone}
+        assert counters.counts() == {pid: 42}
+        assert {pid, ended}.isdisjoint(counters.missing(pid))
+        assert counters.counts() == {pid: 42}
+        assert [os.path.exists(f"/proc/self/fd/{fd}") for fd in gone] == [False, False], "closed"
+    finally:
+        counters.close()

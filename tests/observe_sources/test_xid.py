@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 from types import SimpleNamespace
@@ -252,3 +253,15 @@ def test_a_program_whose_driver_hangs_can_end() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_kernel_log_is_closed_once_and_one_that_is_not_there_never(tmp_path, monkeypatch):
+    closed = []
+    logs = [KernelLog(path=str(path)) for path in (tmp_path / "none", os.devnull)]
+    fd = logs[1]._fd
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "close", closed.append)
+        for log in (*logs, *logs):
+            log.close()
+    os.close(fd)
+    assert closed == [fd]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,6 +20,7 @@ from mpstui.core.model import (
     SmPartition,
     Snapshot,
 )
+from mpstui.operations import partitions
 from mpstui.operations.check import Refused
 from mpstui.operations.partitions import AddPartition, RemovePartition, device_of, not_static, table_of
 from mpstui.operations.types import ExitStatus, Request
@@ -203,3 +205,19 @@ def test_what_is_told_to_type_and_what_takes_it_back_name_the_same_device_and_si
 def test_a_daemon_of_protocol_3_is_not_told_to_be_started_with_static_partitions() -> None:
     assert "sm-partition create" in not_static(Daemon(PIPE, protocol="v3", driver="615.71"))
     assert "--static" in not_static(Daemon(PIPE, protocol="legacy", driver="590.44"))
+
+
+@pytest.mark.parametrize(
+    ("free", "wanted", "said"),
+    [
+        (0, None, "1 chunk is more than the 0 that are free, of 8"),
+        (1, 2, "2 chunks are more than the 1 that are free, of 8"),
+        (1, None, None),
+        (2, 2, None),
+    ],
+)
+def test_no_more_chunks_are_asked_for_than_are_free(free, wanted, said) -> None:
+    device = Chunks(GPU, free, 8 - free)
+    with pytest.raises(Refused) if said else contextlib.nullcontext() as refused:
+        partitions._check_free(device, wanted)
+    assert said is None or (str(refused.value), refused.value.status) == (said, ExitStatus.REFUSED_BY_DAEMON)

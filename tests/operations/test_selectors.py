@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -161,3 +162,26 @@ def test_a_file_names_the_processes_that_are_in_it(tmp_path: Path) -> None:
             continue
         with pytest.raises(Refused, match="something else than process ids"):
             pids_in(file)
+
+
+@pytest.mark.parametrize(
+    ("own", "outer", "namespaces", "found"),
+    [
+        (("/a",), (), (1, 1), "/a"),
+        (("/",), ("/",), (7, 7), "/"),  # in a container with a namespace of its own
+        (("/",), ("/",), (7, 8), None),  # the host's init is seen: this is no container
+        (("/../b",), ("/x",), (7, 7), None),  # outside of what this namespace shows
+        (("/",), ("/x",), (None, None), None),
+    ],
+)
+def test_the_own_cgroup_is_never_the_whole_node(
+    monkeypatch: pytest.MonkeyPatch, own: Sequence[str], outer: Sequence[str], namespaces: Sequence[int], found: str
+) -> None:
+    there = {"self": (own, namespaces[0]), "1": (outer, namespaces[1])}
+    monkeypatch.setattr(selectors, "_cgroups", lambda process: tuple(Cgroup("", path) for path in there[process][0]))
+    monkeypatch.setattr(selectors, "_namespace", lambda process: there[process][1])
+    if found is None:
+        with pytest.raises(Refused, match="--cgroup self names nothing"):
+            select("cgroup", "self")
+    else:
+        assert select("cgroup", "self").within == f"cgroup:{found}"

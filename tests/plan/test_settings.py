@@ -215,3 +215,20 @@ def test_a_percentage_for_one_gpu_names_the_clients_of_the_others() -> None:
         DaemonProfile(devices=(GPU,), limits=Limits(None, None, {GPU: 20 * GIB})),
     ):
         assert beside(snapshot, silent) is None
+
+
+async def test_what_cannot_be_taken_back_keeps_nothing_before_it_from_being_so(tmp_path: Path) -> None:
+    snapshot, control = node(servers=()), FakeControl()
+    work = runner(control, tmp_path, snapshot)
+    report = await apply(work, snapshot, steps(snapshot, PIPE, WANTED))
+    first, last = report.done[0], replace(report.done[-1], undo=None, undo_note="nobody knows what it was")
+    back = await go_back(work, snapshot, Report((first, last)))
+    assert (back.undone, back.stays) == ((first,), ((last, "nobody knows what it was"),))
+    assert control.percentage == 100.0
+
+
+def test_a_way_back_is_of_the_daemon_that_was_changed() -> None:
+    snapshot = node()
+    (step, *_) = steps(snapshot, PIPE, WANTED)
+    for report, where in ((Report((step,)), PIPE), (Report((), step), PIPE), (Report(()), Path())):
+        assert GoBack().request(report).pipe_dir == where
