@@ -235,3 +235,13 @@ def test_a_users_name_stays_known_where_it_cannot_be_found_for_a_later_process()
     log.know([replace(later, user=None)], 10.0, PIPE)
     log.add(Event("server_starting", 11.0, PIPE, 7, uid=2001), "server")
     assert [event.user for event in log.events] == ["alice"]
+
+
+def test_whose_word_it_is_counts_for_what_was_told_before_that_was_known():
+    """A stranger's log says that client 11 is root's: nobody knows whose it is."""
+    log = EventLog()
+    for pid, uid in ((11, 0), (12, 2001)):
+        log.add(Event("client_connected", 10.0, PIPE, 7, pid, uid=uid), "server")
+    assert [event.uid for event in log.events] == [0, 2001]
+    log.believe_only([PIPE], 2001)
+    assert [event.uid for event in log.events] == [None, 2001]

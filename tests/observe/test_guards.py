@@ -23,9 +23,11 @@ from mpstui.core.model import (
     PartitionTable,
     ProcessKey,
     Server,
+    ServerFault,
 )
 from mpstui.core.trust import REUSED, Speaker
 from mpstui.observe import daemon as of_daemon
+from mpstui.observe import reducer
 from mpstui.observe.poll import Schedule, ask_membership
 from mpstui.observe.problems import ended_unseen, find_problems
 from mpstui.observe.reducer import NodeState, Watching
@@ -287,6 +289,24 @@ def test_whoever_a_log_has_asked_to_exit_is_not_to_be_ended_for_a_silent_daemon(
     found = shot(node, "21:25:00")[1].condition
     assert found.cause == "silent"
     assert "end process" not in (found.remedy or "")
+
+
+def test_where_nobody_was_told_to_end_a_silent_daemon_has_its_usual_remedy() -> None:
+    node = served()
+    node.set_probe(PIPE, Answer("get_server_list", Outcome.BLOCKED), at("21:24:59"), at("21:24:54"))
+    assert (shot(node, "21:25:00")[1].condition.remedy or "").startswith("See control.log for the command that it runs")
+
+
+def test_a_server_without_a_fault_is_told_as_it_is_beside_one_whose_fault_is_a_claim() -> None:
+    hit = Client(ProcessKey(8, 1), 7, uid=2002)
+    faulty = Server(ProcessKey(7, 1), clients=(hit,), fault=ServerFault(1.0, (8,), (hit.key,), confirmed=True))
+    well = Server(ProcessKey(6, 1), clients=(Client(ProcessKey(9, 1), 6, uid=2002),))
+    speaker = Speaker(2001, "a daemon of alice")
+    daemon = Daemon(PIPE, uid=2001, speaker=speaker, condition=condition.ok(), servers=(faulty, well))
+    claimed, same = reducer._as_claimed(daemon, 0).servers
+    assert same is well
+    assert claimed.fault is not None
+    assert not claimed.fault.confirmed
 
 
 def test_a_client_needs_proof_of_its_own_though_its_daemon_counts_processes_as_we_do() -> None:
