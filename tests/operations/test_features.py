@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from mpstui.control.answer import Answer, Outcome
 from mpstui.core.model import Daemon
 from mpstui.core.v3 import Namespace, V3Node
 from mpstui.operations.registry import operation
@@ -70,3 +73,33 @@ def test_what_is_no_feature_is_refused_with_those_that_there_are() -> None:
     assert refused.status is ExitStatus.USAGE
     assert "memacct, context-share" in str(refused)
     assert str(refused).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("outcome", "after", "message"),
+    [
+        (Outcome.OK, "enabled", None),
+        (Outcome.OK, "disabled", "memacct is disabled as before"),
+        (Outcome.REFUSED, "disabled", "not now"),
+        (Outcome.REFUSED, "enabled", "not now"),  # by somebody else
+    ],
+)
+async def test_what_the_daemon_refused_or_does_not_show_was_not_done(
+    outcome: Outcome, after: str, message: str | None
+) -> None:
+    enable, request = asked("v3_feature_enable", "memacct")
+    nodes = [V3Node(features=(f"memacct: {state}",)) for state in (after, "disabled")]
+
+    async def read_v3() -> tuple[Answer[object], V3Node]:
+        return Answer("", Outcome.OK), nodes.pop()
+
+    async def call(*words: str) -> Answer[str]:
+        return Answer(" ".join(words), outcome, message="" if outcome is Outcome.OK else "not now")
+
+    control: Any = SimpleNamespace(read_v3=read_v3, call=call)
+    work: Any = SimpleNamespace(
+        request=request, control=control, daemon=Daemon(HERE, protocol="v3", v3=nodes[1]), progress=lambda text: None
+    )
+    result = await enable.run(work)
+    assert result.done is (message is None)
+    assert message is None or (result.status, result.message) == (ExitStatus.REFUSED_BY_DAEMON, message)
