@@ -7,6 +7,7 @@ import math
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -33,6 +34,7 @@ from mpstui.observe.problems import ended_unseen, find_problems
 from mpstui.observe.reducer import NodeState, Watching
 from mpstui.observe.sources import NvmlSample
 from mpstui.observe.state import EventLog, FaultRecord, fold_membership
+from mpstui.observe.watcher import NodeWatcher
 from mpstui.system.procfs import ProcessFacts
 
 from .fakes import FakeClock, FakeControl
@@ -569,3 +571,14 @@ def test_nothing_is_read_of_a_process_of_number_0() -> None:
     node.fold_membership(PIPE, Membership(at("21:25:00"), (SERVER,), {SERVER: "ACTIVE"}, {SERVER: (0, 1, 7)}), 1.0)
     assert node.pids() >= {1, 7, SERVER}
     assert 0 not in node.pids()
+
+
+@pytest.mark.parametrize("named", [(), (PIPE,)])
+def test_a_place_of_the_other_kind_is_shown_where_it_was_named_and_left_out_where_it_was_found(named) -> None:
+    """A simulated node's beside a real one's."""
+    sources = SimpleNamespace(foreign=lambda pipe_dir: pipe_dir == PIPE, simulated=False, claim=lambda pipe_dir: None)
+    found = (running(), running()._replace(pipe_dir=Path("/other")))
+    self: Any = SimpleNamespace(_find=lambda *dirs: found, _pipe_dirs=named, _log_dirs=(), _sources=sources)
+    self._of_this_kind = lambda place: NodeWatcher._of_this_kind(self, place)
+    kept = [(place.pipe_dir, place.state) for place in NodeWatcher._look(self)]
+    assert kept == [(PIPE, "unusable")] * bool(named) + [(Path("/other"), "running")]

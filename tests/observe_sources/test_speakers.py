@@ -11,6 +11,7 @@ import struct
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -503,3 +504,33 @@ def test_between_its_two_sockets_a_daemon_is_starting_and_a_link_to_its_own_may_
         assert discovery._is_reached(room / "control", mine, os.geteuid())
         assert discovery._anothers_socket(room, mine) is None
         assert discovery._not_there(room, discovery.SOCKETS) is None
+
+
+@pytest.mark.parametrize("protocol", ["legacy", "v3", None])
+@pytest.mark.parametrize(
+    "found", [("process 7 listens at its socket “control”", True), ("nobody listens there", False), None]
+)
+def test_whose_socket_is_in_the_place_of_a_daemons_own_is_asked_of_legacy_daemons(
+    monkeypatch: pytest.MonkeyPatch, protocol: Any, found: tuple[str, bool] | None
+) -> None:
+    says(monkeypatch, _anothers_socket=found, _without_socket=lambda pipe_dir, protocol, speaker: speaker)
+    open_to_all = ROOTS._replace(stamp=(1, 2, 0, 0, 5, 0, 6, 0))
+    daemon = ProcessKey(480, 1)
+    judged = discovery._cut_off(P, protocol, daemon, open_to_all)
+    if found is None or protocol != "legacy":
+        assert judged == open_to_all
+    else:
+        assert (judged.uid, judged.why, judged.by, judged.listens) == (None, found[0], ANYBODY, found[1])
+        assert judged.sockets == (*open_to_all.sockets, ANYBODY)
+    assert discovery._cut_off(P, protocol, daemon, ROOTS) == ROOTS, "nobody else can put one there"
+
+
+@pytest.mark.parametrize(("name", "served"), [("control", True), ("control_privileged", False), ("log", False)])
+def test_a_directory_is_served_by_whoever_listens_at_its_socket_control(
+    monkeypatch: pytest.MonkeyPatch, name: str, served: bool
+) -> None:
+    daemon = DaemonProcess(ProcessKey(480, 1), 0, None, False, "legacy", Path("/other"), None)
+    says(monkeypatch, listening_at=lambda path: frozenset({9} if path == P / name else ()), sockets_of={9, 10})
+    assert discovery._served_from(P, [daemon], ours=True) == (Path("/other") if served else None)
+    stranger = daemon._replace(uid=os.geteuid() + 2001)
+    assert discovery._served_from(P, [stranger], ours=True) is None
