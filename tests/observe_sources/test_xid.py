@@ -164,6 +164,7 @@ def test_nvml_tells_number_and_device_and_changes_no_setting() -> None:
     assert source.wait(0.5) == [Xid(77.0, 31, "GPU-1")]
     assert source.wait(0.5) == [], "an event of another kind"
     assert source.wait(0.5) == [], "time is up"
+    assert (lib.open, lib.sets) == (1, 1), "what comes before the next call is not missed"
     assert lib.registered == [(0, 8), (1, 8)]
     assert not [name for name in lib.calls if "Set" in name and not name.startswith("nvmlEventSet")]
     source.close()
