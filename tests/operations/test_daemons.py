@@ -51,6 +51,17 @@ def test_force_is_for_a_daemon_that_does_not_answer(
     assert ("--force ends its process" in str(shown.error)) is hint
 
 
+@pytest.mark.parametrize(
+    ("remedy", "forced"), [("End it: mpstui daemon stop --force", True), ("Ask its owner.", False)]
+)
+def test_a_daemon_that_is_not_found_is_forced_where_that_is_its_remedy(remedy: str, forced: bool) -> None:
+    lost = condition.not_found("its socket is gone", remedy, condition.Moment())
+    for force in (False, True):
+        shown = preview_stop(node(condition=lost), PIPE, None, force)
+        assert (shown.error is None) is (force and forced)
+        assert ("--force ends its process" in str(shown.error)) is (forced and not force)
+
+
 def test_without_a_daemon_there_is_nothing_to_force() -> None:
     shown = preview_stop(Snapshot(0.0), PIPE, None, True)
     assert (shown.error_status, shown.hits) == (ExitStatus.NO_DAEMON, ())
