@@ -25,7 +25,7 @@ CHUNK_BYTES: Final = 1 << 20
 """Read at most this much a poll, so that a log written at full speed does not stop the screen."""
 BEHIND_BYTES: Final = 32 << 20
 """Further behind than this, the tail skips to the newest ``HISTORY_BYTES``."""
-OTHERS_BYTES: Final = 64 << 10
+OTHERS_BYTES: Final = 256 << 10
 """Instead of ``CHUNK_BYTES``, of a log of another user's: what folds its lines answers keys too, and whoever writes
 without end keeps it busy."""
 _BLOCK: Final = 256 << 10

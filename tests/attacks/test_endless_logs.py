@@ -83,17 +83,17 @@ def test_and_is_as_far_behind_as_that(stranger: Stranger) -> None:
     logs = stranger.home / "logs"
     stranger.run("mkdir", logs)
     stranger.run("touch", logs / "control.log")
-    (log := logs / "control.log").write_text(_lines(50_000))
+    (log := logs / "control.log").write_text(_lines(100_000))
     watch = LogWatch(logs, owners_of(stranger.uid), look=OTHERS_BYTES)
     assert 0 < len(watch.history()) * len(_LINE) < 32 * OTHERS_BYTES
     watch.live(lambda: 0.0)
     with log.open("a") as more:
-        more.write(_lines(1_000))
+        more.write(_lines(5_000))
     told = watch.poll()
     assert 0 < len(told) * len(_LINE) <= 2 * OTHERS_BYTES
     assert not watch.missed()
     with log.open("a") as more:
-        more.write(_lines(50_000))
+        more.write(_lines(100_000))
     assert len(watch.poll()) * len(_LINE) <= 2 * OTHERS_BYTES
     assert watch.missed(), "and what was left out is known to be"
     watch.close()
