@@ -393,6 +393,22 @@ async def test_the_palettes_foot_says_what_enter_does_with_what_the_cursor_is_on
 
 
 @pytest.mark.slow
+async def test_the_palette_lives_in_a_terminal_of_any_width() -> None:
+    """Seen: at 4 and 6 columns the program ended with a traceback: its entries had no cell to be wrapped in."""
+    app = make_app(one_daemon())
+    async with app.run_test(size=(80, 24)) as pilot:
+        for typed in ("", "ter", "nothing is called so"):
+            await press(pilot, "colon", *typed)
+            for columns in range(1, 13):
+                for lines in (9, 24, 3):
+                    await pilot.resize_terminal(columns, lines)
+                    await until(pilot, lambda size=(columns, lines): app.screen.outer_size == size)
+            await pilot.resize_terminal(80, 24)
+            await until(pilot, lambda: "Esc close" in text_of(app))
+            await press(pilot, "escape")
+
+
+@pytest.mark.slow
 async def test_tab_takes_a_command_into_the_line_as_a_shell_does_and_runs_nothing() -> None:
     """Seen: Tab did nothing in the palette."""
     app = make_app(one_daemon())

@@ -131,7 +131,11 @@ class Query(CommandInput):
 
 
 class Entries(CommandList, can_focus=False):
-    """Textual's, with a sign before what Enter takes, as in all lists."""
+    """Textual's, with a sign before what Enter takes, as in all lists.
+
+    It is as wide as its padding, its bar and a wide character at least, and cut where the terminal is not: Textual's
+    wraps in no cell otherwise, which ends the program.
+    """
 
     def render_line(self, y: int) -> Strip:
         strip, line = super().render_line(y), self.scroll_offset.y + y
@@ -164,7 +168,7 @@ class Palette(CommandPalette):
     Palette {
         & > KeyBar { dock: bottom; }
         #--input { border-top: hkey $border; &.--list-visible { border-bottom: none; } }
-        Entries { border-bottom: hkey $border; }
+        Entries { border-bottom: hkey $border; min-width: 8; }
     }
     """
     )
