@@ -32,6 +32,8 @@ UID = 64_901
 """A user that no account of a usual machine is."""
 DRILLS = ("demo", "fault", "blocked", "held", "pending", "full", "stale")
 SIZES = ((160, 48), (80, 24), (1, 1), (20, 5), (100, 30), (250, 70), (2, 60), (300, 3), (79, 24), (132, 43))
+NARROW = tuple((columns, 9) for columns in range(3, 15))
+"""Widths at which some text has no cell left to be wrapped in."""
 SHELL = (
     'set -m; "$@"; s=$?; while [ $s -gt 128 ] && jobs %1 >/dev/null 2>&1; do read x; fg >/dev/null; s=$?; done; exit $s'
 )
@@ -156,7 +158,7 @@ class Monkey:
             name = rng.choice(names or (*KEYS, "escape", "enter", "ctrl+l", "ctrl+p", "ctrl+r"))
             return ["escape" if name in LEAVING and rng.random() < 0.9 else name]
         if kind < 0.84:  # some change again before anybody has looked
-            sizes = [rng.choice(SIZES) for _ in range(rng.choice((1, 1, 2, 5)))]
+            sizes = [rng.choice(NARROW if rng.random() < 0.2 else SIZES) for _ in range(rng.choice((1, 1, 2, 5)))]
             return [f"resize {columns}x{lines}" for columns, lines in sizes]
         if kind < 0.94:
             x, y = rng.randint(1, terminal.screen.columns + 2), rng.randint(1, terminal.screen.lines + 2)
