@@ -75,6 +75,8 @@ class Panel(LineWidget, Generic[Row], can_focus=True):
         self._cursor: Hashable | None = None
         self._index = 0
         self._top = 0
+        self._pressed: tuple[Hashable, Hashable] = None, None
+        """The rows under the last two presses of the mouse; None where there was none."""
         self._lines_per_row = 1
         self._rows_fit = 1
         """Rows that there was room for when it was painted last."""
@@ -398,12 +400,22 @@ class Panel(LineWidget, Generic[Row], can_focus=True):
         index = self._top + line // self._lines_per_row
         return index if line >= 0 and index < len(self.rows) and y < self.size.height - self._framed else None
 
-    def on_click(self, event: events.Click) -> None:
+    def on_mouse_down(self, event: events.MouseDown) -> None:
+        """Which row it is that is pressed: at the release another one may stand there."""
         index = self.row_at(event.y)
+        self._pressed = self._pressed[1], None if index is None else self.key(self.rows[index])
+
+    def clicked(self) -> int | None:
+        """The index of the row that was pressed; None where there was none, or it has gone since."""
+        pressed = self._pressed[1]
+        return next((index for index, row in enumerate(self.rows) if self.key(row) == pressed), None)
+
+    def on_click(self, event: events.Click) -> None:
+        index = self.clicked()
         if index is None:
             return
         self.move_to(index)
-        if event.chain > 1:
+        if event.chain > 1 and self._pressed[0] == self._pressed[1]:
             self.action_open()
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:

@@ -8,6 +8,7 @@ import time
 from dataclasses import replace
 
 import pytest
+from textual import events
 from textual.pilot import Pilot
 from textual.widgets import Input, OptionList
 
@@ -494,6 +495,41 @@ async def test_the_mouse_selects_sorts_chooses_scrolls_and_presses_keys() -> Non
         await pilot.click("#keys", offset=(2, 0))
         await pilot.pause()
         assert isinstance(app.screen, HarmConfirm)
+
+
+async def test_a_click_is_for_the_row_that_was_pressed() -> None:
+    """The rows move by themselves: a client that came between press and release had another one chosen, and the second
+    of two clicks opened the one that had come to its place."""
+    before, after = (
+        rich(daemons=(daemon(servers=(server(clients=tuple(map(client, numbers))),)),))
+        for numbers in (range(1, 6), range(6))
+    )
+    app = make_app(before)
+    async with app.run_test(size=SIZE) as pilot:
+        table = app.overview.clients
+        x, y, now = table.region.x + 20, table.region.y + table.above + 2, time.monotonic()
+
+        async def mouse(*kinds: type[events.MouseEvent], control: bool = False) -> None:
+            at = x + control  # two at one place are a double click
+            for kind in kinds:
+                event = kind(None, at, y, 0, 0, 1, False, False, control, screen_x=at, screen_y=y)
+                event.time = now
+                app.post_message(event)
+            await pilot.pause()
+
+        pressed = table.rows[2].pid
+        await mouse(events.MouseDown, control=True)
+        await push(pilot, after)
+        assert table.rows[2].pid != pressed
+        await mouse(events.MouseUp, control=True)
+        assert [key.pid for key in table.targets()] == [pressed]
+        await push(pilot, before)
+        await mouse(events.MouseDown, events.MouseUp)
+        await push(pilot, after)
+        await mouse(events.MouseDown, events.MouseUp)
+        assert (app.screen, cursor(app)) == (app.overview, table.rows[2].pid)
+        await mouse(events.MouseDown, events.MouseUp)
+        assert isinstance(app.screen, DetailsScreen), "two on one row open it"
 
 
 @pytest.mark.slow

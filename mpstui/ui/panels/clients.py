@@ -385,9 +385,11 @@ class ClientsPanel(TablePanel[Client | Group]):
                 x += width
             return
         super().on_click(event)
-        if event.ctrl and self.row_at(event.y) is not None:
+        if self.clicked() is None:
+            return
+        if event.ctrl:
             self._switch(self._under_cursor())
-        elif event.chain == 1 and self.row_at(event.y) is not None and self.cursor_group is not None:
+        elif event.chain == 1 and self.cursor_group is not None:
             x = event.x - self._framed - self.GUTTER
             if 0 <= x < len(_OPEN):
                 self.action_open()
