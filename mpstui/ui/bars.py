@@ -319,6 +319,11 @@ class KeyBar(LineWidget):
         return self._hints
 
     @property
+    def seen(self) -> Sequence[KeyHint]:
+        """Those that have room, in the order in which they stand: a click is on one of them."""
+        return tuple(self._shown(self.size.width))
+
+    @property
     def unseen(self) -> Sequence[KeyHint]:
         """Those that do something and have no room, the most useful first."""
         shown = {hint.action for hint in self._shown(self.size.width)}

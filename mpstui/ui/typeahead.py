@@ -12,22 +12,20 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, cast
+from typing import Any, Final, ParamSpec, TypeVar, cast
 
 from textual import events
 from textual.app import App
 from textual.binding import Binding
 from textual.command import CommandPalette
 from textual.errors import NoWidget
-from textual.geometry import Region
 from textual.screen import ModalScreen
+from textual.widget import Widget
 from textual.worker import Worker
 
+from mpstui.ui.bars import KeyBar
 from mpstui.ui.keys import key_name
-from mpstui.ui.private import WritingApp, leaving
-
-if TYPE_CHECKING:
-    from textual.widgets import Button
+from mpstui.ui.private import WritingApp, leaving, toast_racks
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -43,8 +41,8 @@ START: Final = 3.0
 UNSEEN = 1.0
 """Seconds after which a change counts as seen even if no picture followed it."""
 HAND: Final = 0.5
-"""Seconds that a button has to be seen at its place before a click on it can be meant for it: no hand is faster, and no
-double click slower."""
+"""Seconds that a button, or what a line of keys says, has to be seen at its place before a click on it can be meant for
+it: no hand is faster, and no double click slower."""
 _PACE: Final = 0.005
 _LEAVES: Final = frozenset({"quit_app", "app.quit_app"})
 _NONE: Final[frozenset[str]] = frozenset()
@@ -74,6 +72,18 @@ def opens(action: Callable[P, R]) -> Callable[P, R]:
         return action(*args, **kwargs)
 
     return run
+
+
+def _clicked_as(widget: Widget) -> object:
+    """What a click on it does, in a dialog: where it is, whether a notification lies over it, and whether it can be
+    pressed or which keys it names; None where it is neither a button nor a line of keys."""
+    from textual.widgets import Button  # only a dialog has any
+
+    if not isinstance(widget, Button | KeyBar):
+        return None
+    toasts = (toast for rack in toast_racks(widget.screen) for toast in rack.query("Toast"))
+    covered = any(toast.region.overlaps(widget.region) for toast in toasts)
+    return widget.region, covered, widget.seen if isinstance(widget, KeyBar) else not widget.disabled
 
 
 class Typeahead:
@@ -114,8 +124,8 @@ class Typeahead:
         """What was typed until then was typed for whoever had the terminal meanwhile."""
         self._dropped: list[tuple[str, str]] = []
         """What was typed and is not done, and why, to be told."""
-        self._buttons: dict[Button, tuple[Region, bool, float]] = {}
-        """Of the dialog in front: where each is seen, whether it can be pressed, and since when both are so."""
+        self._buttons: dict[Widget, tuple[object, float]] = {}
+        """Of the dialog in front: as what each button and line of keys is seen, and since when."""
         self._unpressed = False
         """A press of the mouse was dropped; what is left of it is of no meaning either."""
         self._abandoned: set[Worker[Any]] = set()
@@ -156,13 +166,11 @@ class Typeahead:
             self._see_buttons(place[0], now)
 
     def _see_buttons(self, front: ModalScreen[Any], now: float) -> None:
-        from textual.widgets import Button  # only a dialog has any
-
         before, self._buttons = self._buttons, {}
-        for button in front.walk_children(Button):  # a query goes by what a style sheet knows it as
-            place, ready, since = before.get(button, (None, False, now))
-            same = (place, ready) == (button.region, not button.disabled)
-            self._buttons[button] = button.region, not button.disabled, since if same else now
+        for widget in front.walk_children(Widget):  # a query goes by what a style sheet knows it as
+            if (face := _clicked_as(widget)) is not None:
+                seen, since = before.get(widget, (None, now))
+                self._buttons[widget] = face, since if seen == face else now
 
     def leave_terminal(self) -> None:
         """A shell has the terminal from now on, until the screen is painted again."""
@@ -348,19 +356,18 @@ class Typeahead:
 
     def _at_new_button(self, event: events.Event) -> bool:
         """Whether it is a click on a button that had not been seen there for as long as a hand takes: the second one of
-        two is not for what the first one brought, and one on Close not for what has come to its place."""
+        two is not for what the first one brought, and one on Close not for what has come to its place. Nor is one on a
+        line of keys for what it says since less."""
         if not isinstance(event, events.MouseDown) or not isinstance(self._app.screen, ModalScreen):
             return False
-        from textual.widgets import Button
-
         try:
             at, _ = self._app.screen.get_widget_at(event.x, event.y)
         except NoWidget:
             return False
-        if not isinstance(at, Button):
+        if (face := _clicked_as(at)) is None:
             return False
-        place, _, since = self._buttons.get(at, (None, False, event.time))
-        return place != at.region or event.time < since + HAND
+        seen, since = self._buttons.get(at, (None, event.time))
+        return seen != face or event.time < since + HAND
 
     def _stale(self, event: events.Event) -> bool:
         """Whether it was typed for something that is no longer there, or did not open."""

@@ -15,7 +15,7 @@ from textual.keys import _character_to_key
 from textual.pilot import Pilot
 from textual.screen import ModalScreen
 from textual.widgets import Input
-from ui.screen import make_app, until
+from ui.screen import make_app, text_of, until
 from ui.snapshots import one_daemon
 
 from mpstui.core import condition
@@ -25,6 +25,7 @@ from mpstui.ui.dialogs.base import ConfirmDialog
 from mpstui.ui.dialogs.commands import Palette
 from mpstui.ui.dialogs.confirm import HarmConfirm
 from mpstui.ui.dialogs.widgets import Lines, Push
+from mpstui.ui.private import toast_racks
 from mpstui.ui.typeahead import OPENING
 
 SIZE = (160, 48)
@@ -488,13 +489,14 @@ async def test_what_is_typed_while_a_shell_has_the_terminal_reaches_nothing(monk
 class Yielding(ConfirmDialog):
     """Its yes brings another button, where that yes had been."""
 
-    def __init__(self) -> None:
+    def __init__(self, hint: str = "Tab move") -> None:
         super().__init__(one_daemon())
         self.said: list[str] = []
+        self._told = hint
 
     def compose(self) -> ComposeResult:
-        foot = (Push("Cancel", id="cancel"), Push("Apply", id="apply"), Push("Go back", id="back"))
-        yield self.frame("Apply", "Tab move", Lines(id="what"), foot=foot)
+        foot = (Push("Cancel", id="cancel"), Push("Apply all", id="apply"), Push("Go back", id="back"))
+        yield self.frame("Apply", self._told, Lines(id="what"), foot=foot)
 
     def show(self) -> None:
         self.query_one("#back").display = bool(self.said)
@@ -540,6 +542,64 @@ async def test_a_click_is_for_the_button_that_was_seen_there(monkeypatch: pytest
         click(pilot, *place, at=now)
         await pilot.pause()
         assert dialog.said == ["apply", "back"]
+
+
+async def test_a_click_on_the_keys_is_for_what_stood_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A double click on “Tab to Terminate + kill” was a yes: the first one had brought “Enter Terminate + kill” there.
+    Seen in a terminal: a client was ended."""
+    app, dialog, now = make_app(one_daemon()), Yielding("Enter marked button · Tab move"), time.monotonic() + 1000
+    async with app.run_test(size=SIZE) as pilot:
+        monkeypatch.setattr(app.typeahead, "_clock", lambda: now)
+        app.push_screen(dialog)
+        await pilot.pause()
+        app.typeahead.painted()
+        foot = text_of(app).splitlines()[-1]
+        assert "Enter Cancel  Tab to Apply all" in foot
+        place = foot.index("Tab"), SIZE[1] - 1
+        now += 10
+        for _ in range(2):
+            click(pilot, *place, at=now)
+        await pilot.pause()
+        assert dialog.said == []
+        assert text_of(app).splitlines()[-1].index("Apply all") < place[0]
+        for later in (0.0, typeahead.HAND / 2):
+            app.typeahead.painted()
+            click(pilot, *place, at=now + later)
+            await pilot.pause()
+            assert dialog.said == []
+        assert any("button had just come there" in told.message for told in app._notifications)
+        now += 10
+        click(pilot, *place, at=now)
+        await pilot.pause()
+        assert dialog.said == ["apply"], "it is one on what is seen there"
+
+
+async def test_a_click_is_not_for_the_button_that_a_notification_lay_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two on a notification: the first one took it away, and the second one was a yes below it."""
+    app, dialog, now = make_app(one_daemon()), Yielding(), time.monotonic() + 1000
+    async with app.run_test(size=(40, 10), notifications=True) as pilot:
+        monkeypatch.setattr(app.typeahead, "_clock", lambda: now)
+        app.push_screen(dialog)
+        await pilot.pause()
+        app.notify("It could not be done. " * 20, severity="error", timeout=300)
+        await pilot.pause()
+        toasts = [toast for rack in toast_racks(dialog) for toast in rack.query("Toast")]
+        at = dialog.query_one("#apply").region.intersection(toasts[0].region)
+        assert at, "it lies over the button"
+        app.typeahead.painted()
+        now += 10
+        for _ in range(2):
+            click(pilot, at.x, at.y, at=now)
+            await pilot.pause()
+        await until(pilot, lambda: not any(rack.query("Toast") for rack in toast_racks(dialog)))
+        app.typeahead.painted()
+        click(pilot, at.x, at.y, at=now + typeahead.HAND / 2)
+        await pilot.pause()
+        assert dialog.said == []
+        now += 10
+        click(pilot, at.x, at.y, at=now)
+        await pilot.pause()
+        assert dialog.said == ["apply"]
 
 
 async def test_of_a_click_that_is_dropped_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
