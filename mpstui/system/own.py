@@ -167,7 +167,7 @@ class _Look:
     """At something in a place: what is mounted there may never answer, and the command has a deadline."""
 
     def __init__(self, look: Callable[[], str]) -> None:
-        self.begun = time.monotonic()
+        self.begun, self.stood = time.monotonic(), _pool.stood
         self.said = _SILENT
         self.over = threading.Event()
         self._look = look
@@ -197,6 +197,8 @@ class _Pool:
     def __init__(self) -> None:
         self._waiting: deque[_Look] = deque()
         self._done = 0
+        self.stood = 0.0
+        """Seconds in which this program was stopped, as by Ctrl-Z: nobody looked, and nothing was late."""
 
     def forget(self) -> None:
         """What waits for a thread that is not there: in a process that is forked off."""
@@ -214,10 +216,12 @@ class _Pool:
 
     def wait(self, look: _Look) -> None:
         """Also for one that was begun elsewhere just now."""
-        while (left := look.begun + _ANSWERS - time.monotonic()) > 0:
+        while (left := look.begun + _ANSWERS + self.stood - look.stood - (now := time.monotonic())) > 0:
             done = self._done
             if look.over.wait(min(left, _MOMENT)):
                 return
+            if (took := time.monotonic() - now) > _STOOD:
+                self.stood += took
             if done == self._done and self._waiting:
                 self._help()
 
@@ -254,6 +258,8 @@ _STANDS: Final = "that depends on where you are; write the places of PATH from /
 _AGAIN: Final = "install the program again as root, in a place of root's"
 _THREADS: Final = 8
 _MOMENT: Final = 0.05
+_STOOD: Final = 1.0
+"""A moment that was so long was none: the program was stopped meanwhile."""
 _Question = tuple[str, str]
 """A place, and what is asked of it."""
 _looks: Final[dict[_Question, _Look]] = {}

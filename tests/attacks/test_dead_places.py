@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -190,3 +191,25 @@ def test_a_process_that_is_forked_off_looks_itself() -> None:
     """The thread that waits for a place is not in it: what it waits for would be waited for in vain, for good."""
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", FORKED], capture_output=True, check=False, timeout=240)
     assert done.returncode == 0, done.stderr.decode()
+
+
+def test_a_program_that_was_stopped_calls_nothing_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by Ctrl-Z in the middle of a look: the clock goes on, and no thread does."""
+    now, event, goes_on = [1000.0], threading.Event, threading.Event()
+
+    class Over(event):
+        def wait(self, timeout: float | None = None) -> bool:
+            if now[0] == 1000.0:
+                now[0] += 3600.0
+                return False
+            goes_on.set()
+            return event.wait(self, 60)
+
+    class Threading:
+        Event = Over
+        Thread = threading.Thread
+
+    monkeypatch.setattr(own, "threading", Threading)
+    monkeypatch.setattr(own, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    looks = {name: (lambda: goes_on.wait(60)) for name in ("one", "another")}
+    assert own.looked_at(looks) == {"one", "another"}
