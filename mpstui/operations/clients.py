@@ -319,7 +319,7 @@ class _Ending:
             if guard is not None and (reason := guard(process)) is not None:
                 text = f"nothing was sent: {reason}"
                 return self._done(client, "", None, ExitStatus.REFUSED_BY_SAFETY_RULE, text)
-            if client.state != "TERMINATED":
+            if guard is None or client.state != "TERMINATED":
                 status, text = await self._terminate_in_turn(client, server, guard)
                 if status is not ExitStatus.DONE:
                     return status, text

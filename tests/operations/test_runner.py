@@ -273,6 +273,29 @@ async def test_a_fault_is_waited_for_where_logs_are_read(audit: AuditLog, watch:
     assert ("which hit 1 other client" in result.message) is (watch == "logs")
 
 
+@as_root
+@pytest.mark.parametrize("kill", [False, True])
+async def test_what_the_log_tells_of_somebody_elses_terminate_is_no_answer_to_this_one(
+    audit: AuditLog, processes: list[subprocess.Popen[str]], kill: bool
+) -> None:
+    """Of several mpstui at once three said that theirs was confirmed. A kill goes on: whom it is for has been ended."""
+    key = start(processes, MEEK)
+    there = node(client(key.pid, ticks=key.start_ticks))
+    ended = node(client(key.pid, ticks=key.start_ticks, terminate_requested=True, state="TERMINATED"))
+
+    class Heard(FakeNode):
+        def heard(self, pipe_dir: Path) -> Snapshot | None:
+            return ended
+
+    fake = Heard(there)
+    fake.control.listed = (key.pid,)
+    action = "terminate_and_kill" if kill else "terminate_client"
+    result = await OperationRunner(fake, audit).execute(Request(action, PIPE, clients=(key,)), there)
+    assert result.status is (ExitStatus.DONE if kill else ExitStatus.REFUSED_BY_SAFETY_RULE), result
+    assert f"terminate_client 634 {key.pid}" not in fake.control.sent
+    assert "confirmed" not in str(result)
+
+
 class Later(FakeNode):
     """A node whose log tells some looks after the terminate_client what came with it."""
 
