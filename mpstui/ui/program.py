@@ -198,13 +198,15 @@ class ScreenProgram(TypedApp[int]):
     def on_resize(self, event: events.Resize) -> None:
         """Nothing is known of the terminal's cells any more, also where it has its old size again: write them all."""
         self._diff.reset()
+        self._looks = _LOOKS
         self.refresh()
 
     def _heal(self) -> None:
         """Whatever was lost on the way to the terminal: its size, the tick that paints, or that there is what to paint.
 
-        After a key, and while notifications stand there or have just gone, all cells are held against the whole screen;
-        only those that differ are written. Textual was seen to leave the place of a notification blank.
+        After a key or a change of size, and while notifications stand there or have just gone, all cells are held
+        against the whole screen; only those that differ are written. Textual was seen to leave the place of a
+        notification blank, and a scrollbar that had gone.
         """
         if leaving(self) or not self.screen_stack:
             return

@@ -147,6 +147,21 @@ async def test_the_place_of_a_notification_is_put_right_without_a_key() -> None:
             await pilot.pause()
 
 
+async def test_what_a_change_of_size_has_left_is_put_right_without_a_key() -> None:
+    """A monkey saw the scrollbar of a dialog stay after a small terminal had become a large one."""
+    app = make_app(one_daemon())
+    async with app.run_test(size=SIZE) as pilot:
+        paper = Paper(app)
+        for size in ((40, 10), SIZE):
+            app._looks = 0
+            await pilot.resize_terminal(*size)
+            await pilot.pause()
+        paper.diff._chars[SIZE[1] - 4][SIZE[0] - 10 : SIZE[0] - 2] = "~" * 8
+        paper.stream.feed(f"\x1b[{SIZE[1] - 3};{SIZE[0] - 9}H~~~~~~~~")
+        app._heal()
+        assert not paper.missing(), "\n".join(paper.screen.display)
+
+
 @pytest.mark.slow
 async def test_a_screen_without_its_widgets_is_not_written() -> None:
     app = make_app(one_daemon())
