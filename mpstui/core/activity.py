@@ -124,7 +124,7 @@ def activity_look(
         count = launches.get(key) if local else None
         why = "" if count is not None else refused.get(key, "it came or went meanwhile") if local else ELSEWHERE
         rate = round(count / seconds, 1) if count is not None and seconds > 0 else None
-        share = round(100 * count / total, 1) if count is not None and total else None
+        share = 100 * count / total if count is not None and total else None
         found.append(Launcher(key, *rest, count, rate, share, why, **more))  # type: ignore[call-arg, arg-type]
 
     for daemon in snapshot.daemons:
@@ -170,6 +170,13 @@ def _unknown(snapshot: Snapshot, euid: int | None) -> Iterator[str]:
             yield f"{named} {plural(len(claimed), 'process')} of other users as its clients, which cannot be so."
     if snapshot.nvml_detail is not None and running:
         yield f"Who computes without MPS is not known: {snapshot.nvml_detail}."
+
+
+def share_of_all(share: float) -> str:
+    """``50 %``, ``≈7 %`` of 7.49: shares that are rounded do not always add up to 100; what is above 0 is not 0."""
+    if 0 < share < 1:
+        return "<1 %"
+    return f"{'' if share == int(share) else '≈'}{share:.0f} %"
 
 
 def rate_text(rate: float | None) -> str:

@@ -52,7 +52,7 @@ def plural(number: int, noun: str) -> str:
 
 def nouns(number: int, noun: str) -> str:
     """The noun alone, as it goes with so many."""
-    return noun if number == 1 else f"{noun}{'es' if noun.endswith('s') else 's'}"
+    return noun if number == 1 else f"{noun}{'es' if noun.endswith(('s', 'ch')) else 's'}"
 
 
 def listed(things: Iterable[object], most: int | None = None) -> str:

@@ -15,6 +15,7 @@ from mpstui.core.activity import (
     ActivityLook,
     Launcher,
     rate_text,
+    share_of_all,
     short_rate,
     sparkline,
 )
@@ -977,8 +978,11 @@ def _rate_cell(launcher: Launcher, view: View, cells: int) -> Line:
 
 
 def _of_all_cell(launcher: Launcher, view: View, cells: int) -> Line:
-    share = UNKNOWN if launcher.share is None else LOAD.text(launcher.share)
-    return ((f"{share:>5} ", "text" if launcher.launches else "dim"), *meter(launcher.share, cells - 7))
+    share = UNKNOWN if launcher.share is None else share_of_all(launcher.share)
+    return ((f"{share:>6} ", "text" if launcher.launches else "dim"), *meter(launcher.share, cells - 8))
+
+
+OF_ALL: Final = Type({"type": "number"}, share_of_all, lambda value: round(value, 1), unit="percent")
 
 
 def _launcher_cell(launcher: Launcher, view: View, cells: int) -> Line:
@@ -1010,7 +1014,8 @@ LAUNCHER: Final[Thing[Launcher]] = Thing(
         ),
         Field("launches", "launches", INTEGER, lambda a, v: a.launches, null=True, about="During the look."),
         Field(
-            "share", "share", LOAD, lambda a, v: a.share, null=True, about="Of all launches that were counted.",
+            "share", "share", OF_ALL, lambda a, v: a.share, null=True,
+            about="Percent of all launches that were counted, rounded to a tenth: they need not add up to 100.",
             row=Text(50, "OF ALL"), column=Column(40, 14, 50, "OF ALL", cell=_of_all_cell),
         ),
         Field("gpu_memory", "GPU memory", SIZE, lambda a, v: a.gpu_memory, null=True, row=Text(60, "GPU MEM")),

@@ -12,7 +12,7 @@ import pytest
 from mpstui.core.activity import activity_look, launching_words, rate_text, short_rate, sparkline
 from mpstui.core.model import Activity, Client, Daemon, OutsideClient, Past, ProcessKey, Server, Snapshot
 from mpstui.core.trust import Speaker
-from mpstui.fields import CLIENT, View
+from mpstui.fields import CLIENT, LAUNCHER, View
 from mpstui.observe.activity import BUDGET, ActivityLog, ActivityWatch, ActivityWindow
 from mpstui.observe.problems import idle_clients
 from mpstui.observe.sources import LaunchReading
@@ -200,6 +200,22 @@ def test_a_look_has_everybody_in_the_order_of_their_launches_and_why_not() -> No
     assert look.sentence == "In 2.0 s 1 of 2 clients launched kernels, 1 of 1 without MPS; 2 could not be counted."
     words = [launching_words(some, "launch", "launches") for some in (look.launchers[1:2], look.launchers[:1])]
     assert words == ["1 of 1 client launches", "1 of 1 process without MPS launches"]
+
+
+def test_a_share_of_all_is_rounded_once_and_says_so() -> None:
+    """7.49 % was 8 %, and the shares of one look came to 102 %."""
+    keys = [ProcessKey(pid) for pid in range(1, 6)]
+    daemon = Daemon(Path("/x"), servers=(Server(ProcessKey(9), clients=tuple(map(Client, keys))),))
+    counts = dict(zip(keys, (7_490, 20, 50_000, 42_490, 0), strict=True))
+    look = activity_look(Snapshot(1.0, daemons=(daemon,)), 2.0, "x", counts, {})
+    share = LAUNCHER["share"]
+    shown = {each.pid: share.text(each, View()) for each in look.launchers}
+    assert shown == {3: "50 %", 4: "≈42 %", 1: "≈7 %", 2: "<1 %", 5: "0 %"}
+    assert [share.type.json(share.value(each, View())) for each in look.launchers] == [50.0, 42.5, 7.5, 0.0, 0.0]
+    column = share.column
+    for each in look.launchers:
+        cells = column.width - column.gap
+        assert sum(len(text) for text, _ in column.cell(each, View(), cells)) <= cells
 
 
 def test_a_users_daemon_makes_no_client_of_another_users_process() -> None:

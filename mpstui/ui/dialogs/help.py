@@ -30,7 +30,7 @@ MARKS = (
     DetailRow(OUTDATED, f"outdated limits: {KEEPS_OLD}"),
     DetailRow("▲", "nearly full, or needs attention"),
     DetailRow("✕", "terminate was asked for, or something has ended"),
-    DetailRow("≈", "estimated: not measured on this kind of device"),
+    DetailRow("≈", "estimated: not measured on this kind of device; before a share of launches: rounded"),
     DetailRow("—", "not known; never zero"),
     DetailRow("≥", "before a sum: at least this much; the value of one client or more is not known"),
     DetailRow("↑", "pinned: stays on top"),

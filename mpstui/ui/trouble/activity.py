@@ -11,7 +11,7 @@ from textual.binding import Binding, BindingType
 
 from mpstui.core.activity import CAVEAT, ActivityLook, Launcher, launching_words
 from mpstui.core.model import ProcessKey, Snapshot
-from mpstui.core.text import UNKNOWN, owner, path_text, plural
+from mpstui.core.text import UNKNOWN, nouns, owner, path_text, plural
 from mpstui.fields import LAUNCHER, Field, Thing, View
 from mpstui.ui.bars import KeyHint, unless
 from mpstui.ui.box import Para
@@ -184,8 +184,8 @@ def _about(row: Launcher, *, gone: bool) -> list[Para]:
     if row.launches is None:
         said.append(Para(f"not counted: {row.why}", "warn", "▲"))
     else:
-        of_all = "" if row.share is None else f", {row.share:.1f} % of all that were counted"
-        said.append(Para(f"{row.launches:,} launches{of_all}", "text", "·"))
+        of_all = "" if row.share is None else f", {LAUNCHER['share'].text(row, View())} of all that were counted"
+        said.append(Para(f"{row.launches:,} {nouns(row.launches, 'launch')}{of_all}", "text", "·"))
     if row.gpu_memory is not None:
         said.append(Para(f"{'held' if gone else 'holds'} {LAUNCHER['gpu_memory'].text(row, View())}", "text", "·"))
     if row.pipe_dir is None:
