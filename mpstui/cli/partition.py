@@ -14,7 +14,7 @@ from mpstui import api
 from mpstui.cli.output import complain, meant, no_answer, only_one, output, print_json
 from mpstui.cli.status import print_table
 from mpstui.core.model import Daemon, PartitionTable, SmPartition, Snapshot, Source
-from mpstui.core.text import UNKNOWN, path_text, path_word
+from mpstui.core.text import UNKNOWN, path_text, path_word, plural
 from mpstui.fields import (
     CHUNKS,
     INTEGER,
@@ -160,9 +160,10 @@ def _divided(options: argparse.Namespace, found: PartitionTable, daemon: Daemon)
 
 def _print_static(made: StaticPlan, snapshot: Snapshot, view: View) -> None:
     simulated = "SIMULATED " if snapshot.source == "simulated" else ""
-    print(f"{simulated}{made.device}: {made.free} of {made.total} chunks are free")
+    are = "is" if made.free == 1 else "are"
+    print(f"{simulated}{made.device}: {made.free} of {plural(made.total, 'chunk')} {are} free")
     print_table(output(), table(STATIC_SHARE, made.shares, view))
-    print(f"  left: {made.left} chunks")
+    print(f"  left: {plural(made.left, 'chunk')}")
     if any(share.sms_about is None for share in made.shares):
         print(f"  ! {ABOUT}")
 
@@ -178,7 +179,7 @@ def _apply_static(
     if not options.yes:
         if not sys.stdin.isatty():
             return complain("to make them add --yes, or answer at a terminal", ExitStatus.REFUSED_BY_SAFETY_RULE)
-        print(f"make {len(made.shares)} partitions? [y/N] ", end="", file=sys.stderr, flush=True)
+        print(f"make {plural(len(made.shares), 'partition')}? [y/N] ", end="", file=sys.stderr, flush=True)
         if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
             return complain("nothing was sent", ExitStatus.REFUSED_BY_SAFETY_RULE)
     done: list[StaticShare] = []

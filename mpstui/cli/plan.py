@@ -456,7 +456,7 @@ def _save(options: argparse.Namespace, made: Plan, pipe_dir: Path | None) -> Pat
 
     devices = (made.target.uuid,) if made.target.uuid is not None else ()
     daemon = DaemonProfile(pipe_dir, devices=devices, limits=limits_of_plan(made), shares=settings_of(made))
-    what = f"plan {made.strategy} for {len(made.shares)} clients on {made.target.sm_count} SMs"
+    what = f"plan {made.strategy} for {plural(len(made.shares), 'client')} on {made.target.sm_count} SMs"
     return store.write(options.save, Profile((daemon,), what), replace=options.replace)
 
 
@@ -492,7 +492,7 @@ def _print(options: argparse.Namespace, made: Plan, simulated: bool, measured: d
         )
     over = f", {left.over_sm_count} SMs over-committed" if left.over_sm_count else ""
     memory = "" if left.memory is None else f", {format_size(left.memory)}"
-    print(f"  left: {left.sm_count} SMs{memory}, {left.contexts} contexts{over}")
+    print(f"  left: {left.sm_count} SMs{memory}, {plural(left.contexts, 'context')}{over}")
     for text, names in _grouped(made):
         print(f"  ! {names}{text}")
     for warning in made.warnings:

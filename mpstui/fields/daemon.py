@@ -46,6 +46,7 @@ from mpstui.core.text import (
     format_percentage,
     format_size,
     path_text,
+    plural,
 )
 from mpstui.core.v3 import Namespace, V3Device, V3Node, V3Partition, V3Server
 from mpstui.fields.client import CLIENT
@@ -729,7 +730,7 @@ def _partition_facts(daemon: Daemon, view: View) -> Iterable[Fact]:
         yield Fact("static partitions", f"not known: {daemon.partitions_detail or 'not read yet'}", "warn")
         return
     used, free = sum(d.used for d in daemon.partitions.devices), sum(d.free for d in daemon.partitions.devices)
-    yield Fact("static partitions", f"{len(daemon.partitions.partitions)}  {used} chunks used, {free} free")
+    yield Fact("static partitions", f"{len(daemon.partitions.partitions)}  {plural(used, 'chunk')} used, {free} free")
 
 
 PENDING: Final[Thing[PendingClient]] = Thing(

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, Final, NoReturn
 
 from mpstui.core.late import dataclass
-from mpstui.core.text import error_text
+from mpstui.core.text import error_text, plural
 from mpstui.load.driver import DEFAULT_STREAMS, Arguments, CudaDriver, CudaError, DeviceFacts, Handle, NoDriver
 from mpstui.load.errors import OUT_OF_MEMORY, PINNED_CALL, cuda_error, limit_too_small, no_pinned_memory, words
 from mpstui.load.footprint import BODIES, MIB, SMALL_STEPS
@@ -84,14 +84,16 @@ class KernelWorker:
             if self.channel.stopping:
                 break
             if self.driver.free_memory() < CONTEXT_RESERVE:
-                notes.append(f"the pool ends at {len(self.shares)} contexts: the memory that is left is kept free")
+                notes.append(
+                    f"the pool ends at {plural(len(self.shares), 'context')}: the memory that is left is kept free"
+                )
                 break
             try:
                 self._add_share(sms)
             except CudaError as error:
                 if error.code not in {OUT_OF_MEMORY, _UNAVAILABLE}:
                     raise
-                notes.append(f"the pool ends at {len(self.shares)} contexts: {words(error.code)}")
+                notes.append(f"the pool ends at {plural(len(self.shares), 'context')}: {words(error.code)}")
                 break
         self.driver.use(first.context)
         return first, notes

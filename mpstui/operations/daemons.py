@@ -139,7 +139,7 @@ def limits_lost(daemon: Daemon) -> str:
     what = "limits and partitions" if said and made else "partitions" if made else "limits"
     if made:
         sizes = ", ".join(UNKNOWN if part.chunks is None else str(part.chunks) for part in made)
-        said.append(f"{plural(len(made), 'static partition')} of {sizes} chunks")
+        said.append(f"{plural(len(made), 'static partition')} of {sizes} {'chunk' if sizes == '1' else 'chunks'}")
     return f"its {what} are lost ({'; '.join(said)}); {keeps}" if said else ""
 
 

@@ -71,7 +71,7 @@ def beside(
         f"GPU {'?' if device.index is None else device.index}: {device.contexts} of {device.context_limit} contexts "
         "in use"
         if device.context_daemons < 2
-        else f"GPU {'?' if device.index is None else device.index}: {device.contexts} contexts of "
+        else f"GPU {'?' if device.index is None else device.index}: {plural(device.contexts, 'context')} of "
         f"{device.context_daemons} daemons in use"
         for device in devices
         if device.contexts is not None and device.context_limit is not None

@@ -285,7 +285,9 @@ def _whole_chunks(sms: int, per: int) -> int:
     if sms % per:
         below, above = sms // per * per, (sms // per + 1) * per
         near = f"{below} or {above}" if below else str(above)
-        raise Refused(f"{sms} SMs are no whole number of chunks of {per} SMs: {near} is possible", ExitStatus.USAGE)
+        are = "is" if sms == 1 else "are"
+        no_whole = f"{plural(sms, 'SM')} {are} no whole number of chunks of {per} SMs"
+        raise Refused(f"{no_whole}: {near} is possible", ExitStatus.USAGE)
     return sms // per
 
 

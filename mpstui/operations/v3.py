@@ -640,7 +640,11 @@ class CreatePartition(_Create):
         if found is None:
             return f"partition {request.value} is not there"
         wrong = found.chunks is not None and found.chunks != int(request.setting("chunks") or 0)
-        return f"it has {found.chunks} chunks" if wrong else None
+        return (
+            f"it has {plural(found.chunks, 'chunk')}"
+            if wrong and found is not None and found.chunks is not None
+            else None
+        )
 
     def tell(self, request: Request, node: V3Node, daemon: Daemon) -> tuple[str, tuple[str, ...]]:
         found = node.partition(request.setting("server"), request.value)
@@ -681,7 +685,8 @@ class DeletePartition(_Delete):
         found = node.partition(server.name, request.value)
         if found is None:
             raise Refused(f"server {server.name} has no partition {request.value}", ExitStatus.REFUSED_BY_DAEMON)
-        size = f"{found.chunks or UNKNOWN} chunks, {found.sm_count or UNKNOWN} SMs"
+        chunks = plural(found.chunks, "chunk") if found.chunks else f"{UNKNOWN} chunks"
+        size = f"{chunks}, {found.sm_count or UNKNOWN} SMs"
         return (
             ("partition", request.value),
             ("server", server.name),

@@ -9,7 +9,7 @@ from fractions import Fraction
 
 from mpstui.core.late import pattern
 from mpstui.core.requests import Unable
-from mpstui.core.text import printable, size_hint, typed_size
+from mpstui.core.text import plural, printable, size_hint, typed_size
 
 _NUMBER = pattern(r"[0-9]{1,12}(\.[0-9]{1,6})?")
 _COUNT = pattern(r"[0-9]{1,9}")
@@ -76,12 +76,22 @@ def whole_mebibytes(limit: int) -> int:
     return limit // _MEBIBYTE * _MEBIBYTE
 
 
+def times_given(number: int) -> str:
+    """``1 was given``, ``3 were given``."""
+    return f"{number} {'was' if number == 1 else 'were'} given"
+
+
+def given_for(number: int, clients: int) -> str:
+    """``3 were given for 1 client``."""
+    return f"{times_given(number)} for {plural(clients, 'client')}"
+
+
 def spread(values: Sequence[int], number: int, what: str) -> tuple[int, ...]:
     """One value for each of ``number`` clients: as many as there are, or one for all. Raises PlanError."""
     if len(values) == 1:
         return tuple(values) * number
     if len(values) != number:
-        raise PlanError(f"{what}: {len(values)} were given for {number} clients")
+        raise PlanError(f"{what}: {given_for(len(values), number)}")
     return tuple(values)
 
 

@@ -8,8 +8,8 @@ from fractions import Fraction
 from typing import Literal
 
 from mpstui.core.partition import smallest_percentage, sms_of
-from mpstui.core.text import format_size
-from mpstui.plan.amounts import PlanError, spread, whole_mebibytes
+from mpstui.core.text import format_size, plural
+from mpstui.plan.amounts import PlanError, given_for, spread, times_given, whole_mebibytes
 from mpstui.plan.types import RESERVED, Plan, PlanTarget, Rest, Share, Strategy
 
 MemoryRule = Literal["even", "weight", "none"]
@@ -35,14 +35,16 @@ def make_plan(
     number = _number(strategy, clients, weights, sm_counts)
     if number * contexts > target.context_limit:
         each = f" with {contexts} contexts each" if contexts > 1 else ""
-        raise PlanError(f"{number} clients{each} are more than the {target.context_limit} contexts of a device")
+        are = f"{each} {'is' if number == 1 else 'are'} more than the {target.context_limit} contexts of a device"
+        raise PlanError(f"{plural(number, 'client')}{are}")
     parts = [_by_count(target, count) for count in sm_counts] if strategy == "exact" else []
     fractions = _fractions(strategy, number, weights)
     parts = parts or [_by_fraction(target, fraction) for fraction in fractions]
     limits = _limits(target, memory, weights or [Fraction(part.sm_count) for part in parts], number)
     labels = tuple(names) or tuple(f"client{index}" for index in range(1, number + 1))
     if len(labels) != number:
-        raise PlanError(f"{number} clients need a name each, and {len(labels)} were given")
+        need = "1 client needs one name" if number == 1 else f"{number} clients need a name each"
+        raise PlanError(f"{need}, and {times_given(len(labels))}")
     if twice := next((label for label in labels if labels.count(label) > 1), None):
         raise PlanError(f"the name {twice} is given twice: each client needs its own")
     shares = tuple(
@@ -65,7 +67,7 @@ def _number(strategy: Strategy, clients: int | None, weights: Sequence[Fraction]
     if (sm_counts if strategy == "weighted" else weights) or not given:
         raise PlanError(f"the strategy {strategy} needs {what} and nothing else: {option}")
     if clients not in {None, given}:
-        raise PlanError(f"{given} {what} were given for {clients} clients")
+        raise PlanError(f"{what}: {given_for(given, clients or 0)}")
     return given
 
 
@@ -97,7 +99,9 @@ def _by_count(target: PlanTarget, count: int) -> Share:
     comes_to = sms_of(percentage, target.sm_count, target.rounding)
     warnings: tuple[str, ...] = ()
     if comes_to != count:
-        warnings = (f"{count} SMs are not possible: {_steps(target)}; it gets {comes_to}",)
+        warnings = (
+            f"{plural(count, 'SM')} {'is' if count == 1 else 'are'} not possible: {_steps(target)}; it gets {comes_to}",
+        )
     affinity = max(target.rounding.floor, math.ceil(count / target.rounding.step) * target.rounding.step)
     return Share("", percentage, comes_to, float(count), affinity_sms=min(target.sm_count, affinity), warnings=warnings)
 
@@ -126,7 +130,7 @@ def _limits(
         whole = sum(parts, Fraction(0))
         found = [whole_mebibytes(int((usable or 0) * part / whole)) for part in parts]
         if not all(found):
-            raise PlanError(f"{format_size(usable)} are too little for {number} clients")
+            raise PlanError(f"{format_size(usable)} are too little for {plural(number, 'client')}")
         return tuple(found)
     given = spread([whole_mebibytes(value) for value in memory], number, "memory limits")
     if target.memory_total is not None and (large := max(given)) > target.memory_total:

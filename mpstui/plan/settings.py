@@ -265,7 +265,9 @@ def _of_v3_partitions(daemon: Daemon, node: V3Node, server: ServerProfile) -> It
             action = "v3_partition_create"
             yield _to_make(daemon, what, wanted, "not there", action, part.name, server=server.name, **given)
         elif made.chunks not in {None, part.chunks}:
-            raise PlanError(f"{what} has {made.chunks} chunks, and the profile's {part.chunks}: delete it first")
+            raise PlanError(
+                f"{what} has {plural(made.chunks or 0, 'chunk')}, and the profile's {part.chunks}: delete it first"
+            )
 
 
 def _to_make(

@@ -12,6 +12,7 @@ from fractions import Fraction
 
 from mpstui.core.late import dataclass
 from mpstui.core.model import PartitionTable
+from mpstui.core.text import plural
 from mpstui.plan.amounts import PlanError
 
 ABOUT = (
@@ -67,18 +68,21 @@ def divide(
         if per is None:
             raise PlanError(f"{ABOUT}; give --clients or --weights")
         if wrong := next((count for count in sm_counts if count % per), None):
-            raise PlanError(f"{wrong} SMs are no whole chunks of {per} SMs")
+            raise PlanError(f"{plural(wrong, 'SM')} {'is' if wrong == 1 else 'are'} no whole chunks of {per} SMs")
         chunks = [count // per for count in sm_counts]
     else:
         parts = list(weights) or [Fraction(1)] * (clients or 0)
         chunks = [int(found.free * part / sum(parts)) for part in parts]
     if min(chunks) < 1:
-        raise PlanError(f"{found.free} free chunks are too few: each client needs one at least")
+        raise PlanError(f"too few chunks are free, {found.free}: each client needs one at least")
     if sum(chunks) > found.free:
-        raise PlanError(f"{sum(chunks)} chunks are more than the {found.free} that are free, of {found.total}")
+        are = "is" if sum(chunks) == 1 else "are"
+        free = f"the {found.free} that are free, of {found.total}"
+        raise PlanError(f"{plural(sum(chunks), 'chunk')} {are} more than {free}")
     labels = tuple(names) or tuple(f"client{number}" for number in range(1, len(chunks) + 1))
     if len(labels) != len(chunks) or len(set(labels)) < len(labels):
-        raise PlanError(f"{len(chunks)} clients need a name each, and each its own")
+        need = "1 client needs one name"
+        raise PlanError(need if len(chunks) == 1 else f"{len(chunks)} clients need a name each, and each its own")
     about = [None if per is None else per * number for number in chunks]
     shares = tuple(StaticShare(*each) for each in zip(labels, chunks, about, strict=True))
     return StaticPlan(device, found.free, found.total, shares)

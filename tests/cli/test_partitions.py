@@ -212,6 +212,9 @@ def test_a_plan_in_chunks_is_carried_out_as_printed(static: SimNode, mpstui: Mps
     told = mpstui("plan", "--static", "--clients", "3", "--device", device, *at)
     assert told.status == 0
     assert "≈8" in told.out
+    one = mpstui("plan", "--static", "--clients", "2", "--device", device, *at)
+    assert f"{device}: 3 of 15 chunks are free" in one.out, one
+    assert "  left: 1 chunk" in one.out.splitlines(), one
     assert mpstui("plan", "--static", "--clients", "4", "--device", device, *at).status == 2, "three are left"
     assert mpstui("plan", "--static", "--clients", "4", "--apply", "--device", device, *at).status == 2
     assert mpstui("plan", "--static", "--clients", "4", *at).status == 2, "which of two devices"

@@ -62,7 +62,7 @@ def test_as_text(mpstui: Run) -> None:
         (("--clients", 4, "--contexts", 13), "more than the 48 contexts"),
         (("--weights", "0,1"), "--weights: “0” is no number above 0"),
         (("--weights", "30,x"), "--weights: “x”"),
-        (("--weights", "1,2", "--clients", 3), "2 weights were given for 3 clients"),
+        (("--weights", "1,2", "--clients", 3), "weights: 2 were given for 3 clients"),
         (("--sm-count", "24,133"), "133 SMs are more than the 132"),
         (("--sm-count", "0"), "--sm-count: “0”"),
         (("--sm-count", "24", "--strategy", "half"), "takes neither"),

@@ -124,12 +124,16 @@ def test_an_unmeasured_device_is_said_to_be_one() -> None:
         ({"strategy": "uniform"}, "how many clients"),
         ({"strategy": "uniform", "clients": 2, "weights": [Fraction(1)]}, "neither weights nor"),
         ({"strategy": "weighted", "clients": 2}, "needs weights"),
-        ({"strategy": "weighted", "clients": 3, "weights": [Fraction(1), Fraction(2)]}, "2 weights were given for 3"),
+        ({"strategy": "weighted", "clients": 3, "weights": [Fraction(1), Fraction(2)]}, "weights: 2 were given for 3"),
         ({"strategy": "exact"}, "needs SM counts"),
         ({"strategy": "exact", "sm_counts": [133]}, "133 SMs are more than the 132"),
         ({"strategy": "uniform", "clients": 2, "memory": [GIB] * 3}, "3 were given for 2"),
         ({"strategy": "uniform", "clients": 2, "memory": [81 * GIB]}, "more than the 80.0 GiB"),
         ({"strategy": "uniform", "clients": 2, "names": ["a", "a"]}, "given twice"),
+        ({"strategy": "uniform", "clients": 1, "names": ["a", "b"]}, "1 client needs one name, and 2 were given"),
+        ({"strategy": "uniform", "clients": 2, "names": ["a"]}, "2 clients need a name each, and 1 was given"),
+        ({"strategy": "uniform", "clients": 1, "memory": [GIB] * 2}, "2 were given for 1 client$"),
+        ({"strategy": "weighted", "clients": 1, "weights": [Fraction(1)] * 2}, "weights: 2 were given for 1 client$"),
     ],
 )
 def test_what_cannot_be_is_said(options: dict, message: str) -> None:
@@ -140,6 +144,13 @@ def test_what_cannot_be_is_said(options: dict, message: str) -> None:
 def test_a_device_too_small_for_its_clients() -> None:
     with pytest.raises(PlanError, match="too little"):
         make_plan(target_from(132, 554 << 20), "uniform", clients=2)
+
+
+def test_one_client_and_one_sm_are_no_plurals() -> None:
+    with pytest.raises(PlanError, match="too little for 1 client"):
+        make_plan(target_from(132, 1 << 19), "uniform", clients=1, memory="even")
+    (share,) = make_plan(H100, "exact", sm_counts=[1]).shares
+    assert share.warnings[0].startswith("1 SM is not possible: SMs come in steps")
 
 
 @pytest.mark.parametrize(

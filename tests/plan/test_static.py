@@ -45,6 +45,8 @@ def test_sms_are_taken_where_they_come_to_whole_chunks() -> None:
         (EMPTY, {}, "say one"),
         (EMPTY, {"clients": 2, "weights": [Fraction(1)]}, "say one"),
         (EMPTY, {"clients": 2, "names": ["a"]}, "a name each"),
+        (EMPTY, {"clients": 1, "names": ["a", "b"]}, "1 client needs one name"),
+        (USED, {"sm_counts": [1]}, "1 SM is no whole chunk"),
         (EMPTY, {"clients": 2, "names": ["a", "a"]}, "each its own"),
         (PartitionTable(), {"clients": 2}, "does not list"),
     ],

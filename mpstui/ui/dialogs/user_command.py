@@ -22,6 +22,7 @@ from mpstui.commands import (
 )
 from mpstui.config import CommandSpec
 from mpstui.core.model import Snapshot
+from mpstui.core.text import plural
 from mpstui.ui.dialogs.progress import DialogOutcome, ProgressDialog
 from mpstui.ui.dialogs.widgets import DetailRow, Lines, Push, Sheet
 
@@ -154,7 +155,11 @@ class OwnCommandDialog(ProgressDialog):
         finally:
             after = conclude(self._spec, filled, ended)
         trouble = tuple(dict.fromkeys(each for each in (unwritten, after) if each and each != why))
-        dropped = (f"{self._dropped} lines before these are not kept",) if self._dropped else ()
+        dropped = (
+            (f"{plural(self._dropped, 'line')} before these {'is' if self._dropped == 1 else 'are'} not kept",)
+            if self._dropped
+            else ()
+        )
         return DialogOutcome(ended.good, f"{self._spec.name}: {ended.words}", (*dropped, *trouble))
 
     def _hear(self, lines: Sequence[str]) -> None:

@@ -11,7 +11,7 @@ from typing import Final, Literal
 from mpstui.core.late import dataclass
 from mpstui.core.model import Daemon, Device, no_test_clients
 from mpstui.core.partition import even_levels, rounding_of, shorten, sms_of
-from mpstui.core.text import mps_size, size_hint
+from mpstui.core.text import mps_size, plural, size_hint
 from mpstui.load.footprint import Takes, pool_memory, takes
 from mpstui.load.types import COPIED, INFO, REQUESTED, KernelName, LoadSpec, value_for
 from mpstui.operations.check import NOT_YET
@@ -141,7 +141,7 @@ def problem(setup: Setup, daemon: Daemon | None, devices: Sequence[Device]) -> s
     if not all(math.isfinite(share) and 0 < share <= 100 for share in setup.shares):
         return "a share is above 0 and at most 100 percent"
     if len(setup.shares) not in {0, 1, setup.clients}:
-        return f"{len(setup.shares)} shares for {setup.clients} clients: give one, or one for each"
+        return f"{plural(len(setup.shares), 'share')} for {plural(setup.clients, 'client')}: give one, or one for each"
     if setup.memory_limit and mps_size(setup.memory_limit) is None:
         return size_hint(setup.memory_limit) or "a memory limit is written 900M, 10G or 10GiB"
     if setup.seconds is not None and not 0.1 <= setup.seconds <= 86400:

@@ -48,7 +48,9 @@ def notes_of(
             )
         )
     if shown.contexts_free is not None and shown.contexts_free < 0:
-        found.append(("▲", f"{-shown.contexts_free} contexts too many for the device, with those there now", "warn"))
+        found.append(
+            ("▲", f"{plural(-shown.contexts_free, 'context')} too many for the device, with those there now", "warn")
+        )
     grouped: dict[str, list[str]] = {}
     for share in plan.shares:
         for warning in share.warnings:
@@ -178,7 +180,7 @@ class DeviceBar(Box):
                 ),
             ]
         free = now.shown.contexts_free
-        contexts = f" {free} of {target.context_limit} contexts are free now"
+        contexts = f" {free} of {target.context_limit} contexts {'is' if free == 1 else 'are'} free now"
         if free is None:
             contexts = " several daemons have contexts: how many are free is not known"
         plan = f"the plan itself takes {target.context_limit - left.contexts} "
