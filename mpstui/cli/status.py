@@ -198,7 +198,7 @@ def _gain_lines(snapshot: Snapshot) -> list[str]:
     for device in snapshot.devices:
         found, name = gain_of(device, snapshot), device.called
         if found.at_work:
-            word = "not known" if found.would is None else "yes" if found.would else "little"
+            word = "yes" if found.would else "not known"
             remedy = f"  → {found.remedy}" if found.remedy else ""
             lines.append(f"{name}: gain from MPS: {word}. {found.text}{remedy}")
         elif device.gpu_utilization is not None:

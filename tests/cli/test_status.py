@@ -280,7 +280,7 @@ def test_only_the_fields_that_were_asked_for(node: SimNode, mpstui: Mpstui) -> N
             True,
             "GPU 0: gain from MPS: yes. GPU-Util 97 %, SM activity 12 %: most SMs have no work: ",
         ),
-        (97.0, 92.0, 1, False, "GPU 0: gain from MPS: little. GPU-Util 97 %, SM activity 92 %: its SMs are in use"),
+        (97.0, 92.0, 1, None, "GPU 0: gain from MPS: not known. GPU-Util 97 %, SM activity 92 %: its SMs are in use"),
         (97.0, 92.0, 2, None, "GPU 0: gain from MPS: not known. GPU-Util 97 %, SM activity 92 %: its SMs are in use"),
         (97.0, None, 2, None, "GPU 0: gain from MPS: not known. GPU-Util 97 % says that some kernel runs"),
         (3.0, 1.0, 2, None, "GPU 0, GPU 1: too little work now to tell what MPS would gain"),
