@@ -546,7 +546,9 @@ CLIENT: Final[Thing[Client]] = Thing(
             column=Column(50, 13, 95, cell=_state_cell, gap=0), row=Text(50, "STATE", _state_row),
             detail=Detail("mps", 10, facts=_state_facts), matches=_state_hit, searched=True,
             metric=Metric(
-                "clients", "Clients by state; LOST: a fault took the contexts, as server.log says.", _client_word,
+                "clients",
+                "Clients by state; LOST: a fault took the contexts, as server.log says, confirmed or not.",
+                _client_word,
                 (*get_args(ClientState), "LOST"), lambda c, v: () if _lost(c, v) is not None else ("LOST",),
             ),
         ),

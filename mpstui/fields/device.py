@@ -262,11 +262,16 @@ DEVICE: Final[Thing[Device]] = Thing(
         Field(
             "context_limit", "context limit", INTEGER, lambda d, v: d.context_limit, null=True,
             about="The next client beyond it gets an error. context_limit_source says where the number is from.",
-            metric=Metric("gpu_contexts_limit", "Contexts that the device takes."),
+            metric=Metric(
+                "gpu_contexts_limit",
+                "Contexts that the device takes; context_limit_source of mps_gpu_info says how that is known. "
+                "Of several daemons nobody has measured whether it is for each or for all.",
+            ),
         ),
         Field(
             "context_limit_source", "context limit by", TEXT, lambda d, v: d.context_limit_source, null=True,
             about="Where the limit is from: said by the daemon, measured with a driver, documented, or claimed.",
+            metric=_GPU_INFO,
         ),
         Field(
             "sm_utilization", "SM utilisation", LOAD, lambda d, v: d.sm_utilization, null=True,
@@ -327,7 +332,8 @@ DEVICE: Final[Thing[Device]] = Thing(
         ),
         Field(
             "would_gain", "would gain from MPS", FLAG, lambda d, v: gain_of(d, v.snapshot).would, null=True,
-            about="Whether MPS, or more clients, would get more work done, by its readings now; null: not known.",
+            about="Whether MPS, or more clients, would get more work done, by its readings now; null: not "
+            "known. No reading tells that they would not.",
         ),
         Field(
             "gain", "gain from MPS", TEXT, lambda d, v: gain_of(d, v.snapshot).text,

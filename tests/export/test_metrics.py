@@ -57,6 +57,21 @@ def names(found: list[Sample], name: str) -> list[dict[str, str]]:
     return [{k: v for k, v in s.labels.items() if k != "Hostname"} for s in found if s.name == name]
 
 
+def test_whose_number_the_limit_of_contexts_is_stands_beside_it() -> None:
+    """The screen had ``3/60?``, and the metrics 60 as if that had been measured."""
+    claimed = "claimed by the vendor, not measured"
+    devices = (replace(device(0, 3), context_limit=60, context_limit_source=claimed),)
+    found = told(Snapshot(NOW, devices=devices))
+    assert value(found, "mps_gpu_contexts_limit", UUID=GPU0) == 60
+    assert value(found, "mps_gpu_info", UUID=GPU0, context_limit_source=claimed) == 1
+    text = Metrics()
+    text.take(Snapshot(NOW, devices=devices), None)
+    (help_,) = [
+        line for line in text.rendered("")[1].decode().splitlines() if line.startswith("# HELP mps_gpu_contexts_limit ")
+    ]
+    assert "context_limit_source of mps_gpu_info" in help_
+
+
 def one_daemon(**changes: Any) -> Snapshot:
     return Snapshot(NOW, host="node7", daemons=(daemon(**changes),), devices=(device(0, 3), device(1, 0)))
 
