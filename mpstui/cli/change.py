@@ -25,7 +25,7 @@ from mpstui.core.cells import client_line
 from mpstui.core.model import Daemon, ProcessKey, Snapshot
 from mpstui.core.text import path_text, path_word, plural
 from mpstui.operations.check import Refused, owner_typed
-from mpstui.operations.operation import Operation
+from mpstui.operations.operation import NOTHING_SENT, Operation
 from mpstui.operations.rescue import targets
 from mpstui.operations.types import SELECTORS, Danger, ExitStatus, Preview, Request, Result, Unable
 
@@ -135,7 +135,10 @@ def _end_each(operation: Operation, options: argparse.Namespace, node: api.Node,
         result = node.do(request, tell, snapshot=snapshot)
         remedy = remedy or result.remedy
         as_planned = result.done and result.remedy is None
-        details += result.details if as_planned else (result.message, *result.details)
+        if result.details == NOTHING_SENT:
+            details.append(f"{result.message}; nothing was sent for it")
+        else:
+            details += result.details if as_planned else (result.message, *result.details)
         worst = worst if worst is not None or result.done else result
         if result.status is ExitStatus.NO_ANSWER:
             break  # a daemon that does not answer is not asked to end one more

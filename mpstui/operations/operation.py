@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 from mpstui.control.answer import Answer
 from mpstui.core.late import dataclass
@@ -246,6 +246,10 @@ def _typed(argument: Argument, request: Request) -> list[str]:
             return []
 
 
+NOTHING_SENT: Final = ("nothing was sent",)
+"""The details of a result where that is so; of several requests it is so of that one alone."""
+
+
 def refused_result(request: Request, why: str, status: ExitStatus) -> Result:
     """Of a request that nothing was sent for."""
-    return Result(request, status, why, ("nothing was sent",))
+    return Result(request, status, why, NOTHING_SENT)

@@ -17,7 +17,7 @@ from mpstui.core.trust import why_not
 from mpstui.observe.discovery import DEFAULT_PIPE_DIR, file_id, seen_by
 from mpstui.observe.poll import Need
 from mpstui.operations.check import namespace_words
-from mpstui.operations.operation import Operation, Work
+from mpstui.operations.operation import NOTHING_SENT, Operation, Work
 from mpstui.operations.signals import Guard, end_process
 from mpstui.operations.types import STATUS, Argument, Danger, ExitStatus, Others, Preview, Request, Result, Verb
 from mpstui.system.procfs import PidFd, open_pidfd, process_key, read_environment
@@ -169,7 +169,7 @@ class _Rescue(Operation):
         if spared.keys() >= set(keys):
             status, text = spared[keys[0]]
             _write(work, f"kill {' '.join(str(key.pid) for key in keys)}", None, None, status, text)
-            return Result(request, status, text, ("nothing was sent",))
+            return Result(request, status, text, NOTHING_SENT)
         left_alone = tuple(f"{_line(key, clients.get(key))}: left alone, {text}" for key, (_, text) in spared.items())
         keys = tuple(key for key in keys if key not in spared)
         ends = await asyncio.gather(*(_end(work, key, clients.get(key), guard) for key in keys))

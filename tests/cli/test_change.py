@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import shutil
@@ -9,9 +10,15 @@ import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from mpstui.cli import change
+from mpstui.core.model import Client, Condition, Daemon, ProcessKey, Server, Snapshot
+from mpstui.operations.clients import TerminateAndKill
+from mpstui.operations.operation import refused_result
+from mpstui.operations.types import ExitStatus, Request, Result
 from mpstui.sim.node import SimNode
 from mpstui.sim.simd.config import TERMINATE_FAULTS
 
@@ -195,6 +202,32 @@ def test_a_fault_that_comes_with_the_first_of_several_is_told(faulting: SimNode,
     assert victims
     assert "that came with it" in "".join(told.json["details"]), told
     assert f"hit by the fault: {bystander.pid} carol" in "".join(told.json["details"])
+
+
+def test_of_several_it_is_said_for_whom_nothing_was_sent(tmp_path: Path) -> None:
+    """“nothing was sent” stood alone below the first one's terminate_client."""
+    clients = tuple(Client(ProcessKey(pid), state="ACTIVE") for pid in (101, 102))
+    daemon = Daemon(
+        tmp_path, key=ProcessKey(9), condition=Condition("ok"), servers=(Server(ProcessKey(10), clients=clients),)
+    )
+    file = tmp_path / "pids"
+    file.write_text("101 102\n")
+    file.chmod(0o600)
+
+    def do(request: Request, *_: object, **__: object) -> Result:
+        if request.clients[0].pid == 102:
+            return refused_result(request, "process 102 is no client", ExitStatus.REFUSED_BY_SAFETY_RULE)
+        return Result(request, ExitStatus.DONE, "1 client ended", ("101: terminated",))
+
+    shown = Snapshot(0.0, daemons=(daemon,))
+    node = SimpleNamespace(simulated=True, named=[tmp_path], snapshot=lambda **_: shown, preview=lambda *_: None, do=do)
+    options = argparse.Namespace(
+        client_pid=None, owner=None, pid_file=str(file), yes=True, kill=True, pipe_dir=None, json=False
+    )
+    result = change._end_each(TerminateAndKill(), options, node, ["pid_file"])  # type: ignore[arg-type]
+    assert result.details == ("101: terminated", "process 102 is no client; nothing was sent for it")
+    assert result.status is ExitStatus.REFUSED_BY_SAFETY_RULE
+    assert result.message.endswith(" were ended: process 102 is no client")
 
 
 def test_nothing_is_said_of_a_fault_that_was_there_before(faulting: SimNode, mpstui: Mpstui) -> None:
