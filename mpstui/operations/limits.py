@@ -141,7 +141,11 @@ class SetLimit(Operation, Generic[T]):
         result = self._judge(request, work.sent, work.read, value)
         if result.done and request.server_pid is None:
             own = ((server.pid, self.own_of(request, work.daemon, server)) for server in work.daemon.servers)
-            kept = (f"server {pid} keeps its own: {words}" for pid, words in own if words is not None)
+            kept = (
+                f"server {pid} keeps its own{', which is not known' if words == UNKNOWN else f': {words}'}"
+                for pid, words in own
+                if words is not None
+            )
             result = result._replace(details=(*result.details, *kept))
         return result
 

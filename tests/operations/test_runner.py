@@ -66,6 +66,19 @@ def start(processes: list[subprocess.Popen[str]], program: str) -> ProcessKey:
     return stat.key
 
 
+async def test_what_a_server_keeps_is_said_to_be_unknown_where_it_does_not_tell(audit: AuditLog) -> None:
+    """A server that is starting tells none of its limits (fact 45): it kept “—”."""
+    known = node()
+    (daemon,) = known.daemons
+    server = replace(daemon.servers[0], active_thread_percentage=None, status="INITIALIZING")
+    starting = replace(known, daemons=(replace(daemon, servers=(server,)),))
+    result = await OperationRunner(FakeNode(starting), audit).execute(
+        Request("set_active_thread_percentage", PIPE, "33.3"), starting, lambda text: None
+    )
+    assert result.status is ExitStatus.DONE
+    assert f"server {server.pid} keeps its own, which is not known" in result.details
+
+
 async def test_a_value_is_read_back_and_the_read_value_is_reported(audit: AuditLog) -> None:
     fake = FakeNode(node())
     result = await OperationRunner(fake, audit).execute(
