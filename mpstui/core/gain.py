@@ -30,6 +30,8 @@ class Gain(NamedTuple):
     """Where several processes take turns on it without MPS."""
     at_work: bool = True
     """Whether there is enough work to tell anything of."""
+    in_use: bool = False
+    """Whether its SMs have work, and no programs take turns on it: nothing is amiss, whatever more clients gain."""
 
 
 def gain_of(device: Device, snapshot: Snapshot) -> Gain:
@@ -53,11 +55,13 @@ def gain_of(device: Device, snapshot: Snapshot) -> Gain:
         gain = (
             f"whether {past_mps} programs outside MPS gain from it is" if past_mps > 1 else "what more clients gain is"
         )
-        return Gain(None, f"{figures}: its SMs are in use; {gain} measured by mpstui experiment command")
+        return Gain(
+            None, f"{figures}: its SMs are in use; {gain} measured by mpstui experiment command", in_use=past_mps < 2
+        )
     idle = "most SMs have no work" if sms < _ROOM else "its SMs are busy, but each with few threads"
     if past_mps > 1:
         text = f"{figures}: {idle}, and {past_mps} processes take turns on it without MPS"
         return Gain(True, text, "Start them as clients of one daemon: see mpstui why PID.")
     if sms >= _ROOM:  # kernels of few threads may use all that an SM has, as those of matrix products do
-        return Gain(None, f"{figures}: {idle}: more clients may gain; {_MEASURE}")
+        return Gain(None, f"{figures}: {idle}: more clients may gain; {_MEASURE}", in_use=True)
     return Gain(True, f"{figures}: {idle}: room for more clients; {_MEASURE}")

@@ -139,6 +139,6 @@ def gain(facts: Facts) -> Iterator[Finding]:
     """Whether a device would gain from MPS, or from more clients of it, by what its meters say at this moment."""
     for device in facts.snapshot.devices:
         found = gain_of(device, facts.snapshot)
-        known = found.would is not None or (device.gpu_utilization is not None and not found.at_work)
+        known = found.would is not None or found.in_use or (device.gpu_utilization is not None and not found.at_work)
         verdict: Verdict = "warning" if found.remedy else "ok" if known else "unknown"
         yield Finding("gain", verdict, device.called, found.text, found.remedy)
