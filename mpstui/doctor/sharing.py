@@ -115,6 +115,9 @@ def users(facts: Facts) -> Iterator[Finding]:
             yield Finding("users", "warning", subject, text, remedy)
         elif daemon.multiuser is None:
             yield Finding("users", "unknown", subject, "whether multi-user mode is on is not known")
+        elif daemon.named_servers:  # who waits for one is not told: the format of its logs is not known
+            text = "multi-user mode is off: each server takes the clients of its own user"
+            yield Finding("users", "ok", subject, text)
         else:
             who = "nobody waits"
             if daemon.pending:
@@ -310,7 +313,10 @@ def percentages(facts: Facts) -> Iterator[Finding]:
         text = f"{plural(len(shares), 'client')} may use {total:g} % of its SMs in all"
         limited = all(share < 100 for share in shares)
         if limited and total > _MUCH:
-            remedy = "They take turns. Lower the percentage for new clients to about 100 divided by their number."
+            remedy = (
+                "Those that are busy together share SMs. Lower the percentage for new clients to about 100 divided "
+            )
+            remedy += "by their number."
             yield Finding("percentages", "warning", subject, text, remedy)
         elif limited and len(shares) > 1 and total < _LITTLE:
             remedy = "The rest of the device stays idle. Raise the percentage for new clients."

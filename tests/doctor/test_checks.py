@@ -410,6 +410,15 @@ def test_users_are_named_as_everywhere_and_by_number_who_has_no_name():
     assert found.evidence == "UID 2002, bob wait until the clients of alice have ended"
 
 
+def test_named_servers_serve_their_users_side_by_side():
+    """It said: one user at a time, and nobody waits. That is so of a daemon with one server (fact 21)."""
+    (found,) = sharing.users(facts(daemon(protocol="v3")))
+    assert (found.verdict, found.evidence) == (
+        "ok",
+        "multi-user mode is off: each server takes the clients of its own user",
+    )
+
+
 def test_nobody_waits_for_clients_that_are_not_there():
     """It said: UID 2001 waits until the clients of UID somebody have ended, start it with -multiuser-server."""
     (found,) = sharing.users(facts(daemon(pending=(waiting(2001),))))
