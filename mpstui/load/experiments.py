@@ -38,17 +38,17 @@ COMMAND_NOTES: Final = (
     "MPS gains where the device waits for one program: in pauses between kernels, and beside kernels that do not fill "
     "it.",
 )
+KNEE: Final = 0.95
+"""The knee is the smallest share with this much of the best throughput."""
 SWEEP_NOTES: Final = (
     "A kernel bound by arithmetic is faster with each SM; one bound by memory has enough SMs at its knee.",
-    "Give the SMs beyond the knee to other clients: a smaller share costs such a kernel nothing.",
+    f"Give the SMs beyond the knee to other clients: at its knee a kernel has {KNEE:.0%} of its best or more.",
 )
 INTERFERENCE_NOTES: Final = (
     "Without limits MPS is not fair: a client that always has blocks waiting takes each SM that becomes free.",
     "That depends on the kernels' shape: measure your own pair (mpstui plan --measure), and divide the SMs where one "
     "must not starve the other.",
 )
-KNEE: Final = 0.95
-"""The knee is the smallest share with this much of the best throughput."""
 UNSURE: Final = "no difference seen"
 """In place of a difference between repeats whose 95 % intervals overlap."""
 DIFFERENCE: Final = 0.02

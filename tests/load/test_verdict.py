@@ -87,3 +87,9 @@ async def test_divided_each_client_has_its_part_of_the_work_of_one(
 )
 def test_a_lesson_is_two_sentences(lesson: str) -> None:
     assert [note[-1] for note in getattr(experiments, lesson)] == [".", "."]
+
+
+def test_what_the_share_of_the_knee_costs_is_what_the_knee_is() -> None:
+    """“A smaller share costs such a kernel nothing”: at the knee it has 95 % of its best, and may have no more."""
+    assert f"at its knee a kernel has {experiments.KNEE:.0%} of its best or more" in experiments.SWEEP_NOTES[1]
+    assert "nothing" not in " ".join(experiments.SWEEP_NOTES)
