@@ -45,12 +45,14 @@ class LaunchersPanel(TablePanel[Launcher]):
         return row.key
 
     def title(self) -> Line:
-        counted = any(row.launches is not None for row in self.rows)
+        counted = [row for row in self.rows if row.launches is not None]
         told = ""
         if self.rows:
             clients = all(row.pipe_dir is not None for row in self.rows)
             none = f"{plural(len(self.rows), 'client' if clients else 'process')}, none counted"
-            told = f" {launching_words(self.rows, 'launch', 'launches') if counted else none}"
+            told = f" {launching_words(counted, 'launch', 'launches') if counted else none}"
+            missing = len(self.rows) - len(counted)
+            told += f" · {missing} not counted" if counted and missing else ""
             told += time.strftime(" · %H:%M:%S", time.localtime(self.looked)) if self.looked is not None else ""
             told += f" · {len(self.gone)} gone" if self.gone else ""
         return (("Launches", "title"), (told, "dim"), *self.under_way)
