@@ -38,7 +38,7 @@ from mpstui.core.model import (
     no_test_clients,
 )
 from mpstui.core.text import UNKNOWN, error_text, path_text
-from mpstui.node import CONTROL_BINARY, UnusableNode, named_dirs, open_node, real_processes
+from mpstui.node import CONTROL_BINARY, UnusableNode, check_answers, named_dirs, open_node, real_processes
 from mpstui.node import demo_node as demo_node
 from mpstui.observe.sources import NvmlSample as NvmlSample
 from mpstui.operations.types import SELECTORS, ExitStatus, Preview, Progress, Request, Result, Unable
@@ -433,6 +433,8 @@ class AsyncNode:
         self._pipe_dirs = pipe_dirs
         self.named = named_dirs(pipe_dirs)
         """The pipe directories that were asked for, CUDA_MPS_PIPE_DIRECTORY too; empty: those that are found."""
+        if recording is None:
+            check_answers(self.named, log_dirs)
         self._log_dirs = log_dirs
         self._refresh = refresh
         self._read_only = read_only

@@ -10,10 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from mpstui.core.requests import Unable
+from mpstui.core.requests import ExitStatus, Unable
 from mpstui.core.text import error_text, path_text
 from mpstui.observe.ahead import begun_ahead
 from mpstui.observe.devices import NodeXids, RealNvml
+from mpstui.observe.discovery import ANOTHER_MOUNT, answering, silence
 from mpstui.observe.sources import LaunchSource, NodeSources, ProcessSource
 from mpstui.sim.marker import BrokenMarkerError, claim, is_simulated
 from mpstui.system.procfs import Cgroups, ProcessFacts, ProcProcesses, find_elsewhere, nameless_uid
@@ -32,7 +33,18 @@ def named_dirs(pipe_dirs: Sequence[Path], environment: Mapping[str, str] = os.en
     """The pipe directories that were asked for, by options or else by the environment."""
     if not pipe_dirs and (chosen := environment.get("CUDA_MPS_PIPE_DIRECTORY")):
         pipe_dirs = (Path(chosen).absolute(),)
-    return tuple(_own_name(pipe_dir) for pipe_dir in pipe_dirs)
+    there = answering(pipe_dirs)
+    return tuple(_own_name(pipe_dir) if pipe_dir in there else pipe_dir for pipe_dir in pipe_dirs)
+
+
+def check_answers(pipe_dirs: Sequence[Path], log_dirs: Sequence[Path]) -> None:
+    """Raises UnusableNode where none of the pipe directories that were named can be looked at, or one of the logs'."""
+    there = answering((*pipe_dirs, *log_dirs))
+    silent = [path for path in log_dirs if path not in there]
+    if not silent and not there.intersection(pipe_dirs):
+        silent += pipe_dirs
+    if silent:
+        raise UnusableNode(silence(silent[0]), ExitStatus.NO_DAEMON, ANOTHER_MOUNT)
 
 
 def _own_name(pipe_dir: Path) -> Path:
@@ -56,7 +68,8 @@ def open_node(
     """
     dirs = named_dirs(pipe_dirs, environment)
     try:
-        simulated = tuple(d for d in dirs if is_simulated(d, check=True))
+        there = answering(dirs)
+        simulated = tuple(d for d in dirs if d in there and is_simulated(d, check=True))
     except BrokenMarkerError as error:
         raise UnusableNode(str(error)) from None
     if simulated and len(simulated) == len(dirs):

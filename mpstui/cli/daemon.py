@@ -71,7 +71,8 @@ def _node_for(options: argparse.Namespace, pipe_dirs: tuple[Path, ...]) -> api.O
     if len(pipe_dirs) > 1:
         raise PlanError("one --pipe-dir only; --per-gpu makes one for each GPU from it")
     usual = usual_dir(os.environ, int(options.protocol or 2))
-    return api.open(pipe_dirs or (usual,), read_only=_read_only(options))
+    log_dirs = tuple(getattr(options, "log_dir", None) or ())
+    return api.open(pipe_dirs or (usual,), log_dirs=log_dirs, read_only=_read_only(options))
 
 
 def _wanted(

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from mpstui.core.condition import STARTING
 from mpstui.core.text import path_text, unprintable
 from mpstui.core.trust import anothers_place, cut_off_by, in_anothers_place, whose_word
-from mpstui.observe.discovery import Place, discover, named, watched_speaker
+from mpstui.observe.discovery import Place, answering, discover, named, silence, watched_speaker
 from mpstui.system.procfs import HiddenProcessError, read_stat, user_name
 from mpstui.system.trusted import UnreadableLogError, open_log
 
@@ -44,6 +44,8 @@ class Health(NamedTuple):
 def probe(pipe_dirs: Sequence[Path] = (), log_dirs: Sequence[Path] = ()) -> Health:
     """The worst of the daemons that were named, or of root's and one's own that run where none was. May block on a slow
     file system."""
+    if late := {*log_dirs} - answering(log_dirs):
+        return Health(ABSENT, silence(min(late)))
     places = discover(pipe_dirs, log_dirs)
     if not named(pipe_dirs):
         # What a daemon that is gone has left behind is nobody's death, and anybody may run a daemon and write its log.

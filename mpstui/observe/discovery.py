@@ -770,6 +770,7 @@ _ENTRIES_LIMIT: Final = 10_000
 _AS_ROOT: Final = "run mpstui as root, or where the daemon runs"
 _ANOTHER: Final = "give the daemon's CUDA_MPS_PIPE_DIRECTORY"
 
+ANOTHER_MOUNT: Final = "see to that mount, or give another directory"
 State = Literal["running", "stale", "absent", "unusable", "closed"]
 Trouble = tuple[State, str, str]
 """State, detail, remedy."""
@@ -816,6 +817,11 @@ class Place(NamedTuple):
     """The directory of the running daemon of protocol 3 that has this one for a server or a namespace of its."""
     real: Path | None = None
     """What the directory is called without links, where that is another name."""
+
+    @property
+    def silent(self) -> bool:
+        """Whether it is on a mount that does not answer: whoever looks there waits."""
+        return self.remedy == ANOTHER_MOUNT
 
     @property
     def pid(self) -> int | None:
@@ -883,14 +889,17 @@ def discover(
     if not asked and (variable := env.get("CUDA_MPS_PIPE_DIRECTORY")):
         asked = [Path(os.path.abspath(variable))]
         log_dir = Path(os.path.abspath(env["CUDA_MPS_LOG_DIRECTORY"])) if env.get("CUDA_MPS_LOG_DIRECTORY") else None
-    silent = {*asked} - answering(asked)
+    log_dirs = [Path(os.path.abspath(path)) for path in log_dirs]
+    logs = [*log_dirs, *filter(None, (log_dir,))]
+    silent = {*asked, *logs} - answering((*asked, *logs))
     found = asked or _discovered(daemons, well_known, silent)
     places = []
     for index, pipe_dir in enumerate(found):
         if pipe_dir in silent:
             places.append(_silent(pipe_dir, daemons))
             continue
-        wanted = Path(os.path.abspath(log_dirs[index])) if index < len(log_dirs) else log_dir
+        wanted = log_dirs[index] if index < len(log_dirs) else log_dir
+        wanted = None if wanted in silent else wanted
         # Those that were not asked for are all shown anyway.
         places.append(_place(pipe_dir, wanted, daemons, daemons if asked else ()))
     if not asked:
@@ -904,7 +913,8 @@ def discover(
         others = [place for place in others if not (place.speaker.steered and place.daemon in seen)]
         others = others[: max(_PLACES_LIMIT // 4, _PLACES_LIMIT - len(sure))]
         places = [place for place in places if place in sure or place in others]
-        places = places or [_place(DEFAULT_PIPE_DIR, log_dirs[0] if log_dirs else None, daemons)]
+        first = next((each for each in log_dirs[:1] if each not in silent), None)
+        places = places or [_place(DEFAULT_PIPE_DIR, first, daemons)]
     return tuple(places)
 
 
@@ -912,9 +922,13 @@ def _silent(pipe_dir: Path, daemons: Sequence[DaemonProcess]) -> Place:
     """A directory at which nobody looks again: it is on a mount that keeps whoever looks waiting, or has a link to
     one."""
     daemon = next((each for each in daemons if each.pipe_dir == pipe_dir), None)
-    text = f"{path_text(pipe_dir)}, or what a link there leads to, is on a mount that does not answer"
-    remedy = "see to that mount, or give another directory"
-    return Place(pipe_dir, "unusable", uid=None if daemon is None else daemon.uid, detail=text, remedy=remedy)
+    uid = None if daemon is None else daemon.uid
+    return Place(pipe_dir, "unusable", uid=uid, detail=silence(pipe_dir), remedy=ANOTHER_MOUNT)
+
+
+def silence(path: Path) -> str:
+    """What is said of a directory that is not ``answering``."""
+    return f"{path_text(path)}, or what a link there leads to, is on a mount that does not answer"
 
 
 def _speaks(place: Place) -> int | None:

@@ -512,11 +512,11 @@ class NodeWatcher:
         if self._pipe_dirs:
             kept = [self._of_this_kind(place) for place in found]
         else:
-            kept = [place for place in found if not self._sources.foreign(place.pipe_dir)]
+            kept = [place for place in found if place.silent or not self._sources.foreign(place.pipe_dir)]
         return tuple(
             place if claim is None else place._replace(detail="; ".join(filter(None, (place.detail, claim))))
             for place in kept
-            for claim in (self._sources.claim(place.pipe_dir),)
+            for claim in (None if place.silent else self._sources.claim(place.pipe_dir),)
         )
 
     def _of_this_kind(self, place: Place) -> Place:

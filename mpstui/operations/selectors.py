@@ -16,6 +16,7 @@ from mpstui.core.text import path_text, printable
 from mpstui.core.where import Cgroup, Kind, Where, parse_cgroups
 from mpstui.operations.check import Refused
 from mpstui.operations.types import SELECTORS, ExitStatus
+from mpstui.system.own import looked_at
 from mpstui.system.procfs import Cgroups, read_proc
 from mpstui.system.trusted import NotTrustedError, open_trusted
 
@@ -131,7 +132,27 @@ def _all_below_root(found: tuple[Cgroup, ...]) -> bool:
 
 def pids_in(file: Path) -> tuple[frozenset[int], float]:
     """The process ids in a file, one a line or with spaces between, and when it was written to last, in seconds since
-    the epoch. Raises Refused where somebody else may write to it: whoever can would choose whose work is ended."""
+    the epoch. Raises Refused where somebody else may write to it: whoever can would choose whose work is ended.
+
+    The way there may lead to a file system of anybody's that never answers, and an epilogue must come to its end."""
+    found: list[tuple[frozenset[int], float] | Refused] = []
+
+    def look() -> None:
+        try:
+            found.append(_pids_in(file))
+        except Refused as why:
+            found.append(why)
+
+    looked_at({"pids " + os.fspath(file): look})
+    if not found:
+        text = f"--pid-file {path_text(file)} is on a mount that does not answer"
+        raise Refused(text, ExitStatus.NO_ANSWER, "see to that mount, or name another file")
+    if isinstance(told := found[0], Refused):
+        raise told
+    return told
+
+
+def _pids_in(file: Path) -> tuple[frozenset[int], float]:
     shown = path_text(file)
     try:
         fd = open_trusted(file.absolute(), os.O_RDONLY, {0, os.geteuid()})

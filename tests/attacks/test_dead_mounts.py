@@ -11,9 +11,12 @@ from typing import Any
 
 import pytest
 
-from mpstui.core.model import ProcessKey
+from mpstui import api
+from mpstui.cli import main
+from mpstui.core.model import ProcessKey, Snapshot
 from mpstui.observe import discovery
 from mpstui.observe.discovery import DaemonProcess, Place, discover, file_id, find_log_dir, seen_by
+from mpstui.operations.check import Refused
 from mpstui.system import own
 
 from .conftest import Stranger
@@ -28,6 +31,7 @@ def dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     without a thread fails. A look is late once it waits there, and never before."""
     (place := tmp_path / "dead").mkdir()
     comes, real, doing, waits = threading.Event(), os.stat(place), threading.local(), set[own._Look]()
+    lstat = os.lstat
 
     class Look(own._Look):
         def run(self) -> None:
@@ -38,9 +42,9 @@ def dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         while not look.over.wait(0.05) and look not in waits:
             own._pool._help()
 
-    def held(look: Callable[..., Any]) -> Callable[..., Any]:
+    def held(look: Callable[..., Any], name: str) -> Callable[..., Any]:
         def looks(path: Any, *more: Any, **named: Any) -> Any:
-            if not isinstance(path, int) and is_there(path, named.get("dir_fd")):
+            if not isinstance(path, int) and is_there(path, named.get("dir_fd"), last=name != "lstat"):
                 assert threading.current_thread() is not threading.main_thread(), f"{path} is waited for"
                 waits.add(doing.look)
                 comes.wait(300)
@@ -48,12 +52,17 @@ def dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
         return looks
 
-    def is_there(path: Any, folder: int | None, stat: Callable[..., os.stat_result] = os.stat) -> bool:
+    def is_there(path: Any, folder: int | None, *, last: bool) -> bool:
+        if getattr(doing, "asks", False):
+            return False
+        doing.asks = True
         within = "" if folder is None else os.readlink(f"/proc/self/fd/{folder}")
-        at = os.path.realpath(os.path.join(within, os.fsdecode(path)))
+        above, name = os.path.split(os.path.join(within, os.fsdecode(path)))
+        at = os.path.realpath(os.path.join(above, name)) if last else os.path.join(os.path.realpath(above), name)
+        doing.asks = False
         for each in (at, os.path.dirname(at)):
             try:
-                if os.path.samestat(stat(each), real):
+                if os.path.samestat(lstat(each), real):
                     return True
             except (OSError, ValueError):
                 pass
@@ -62,9 +71,9 @@ def dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for name in ("_looks", "_silent"):
         monkeypatch.setattr(own, name, {})
     with monkeypatch.context() as patch:
-        for name in ("stat", "access", "open"):
-            patch.setattr(os, name, held(getattr(os, name)))
-        patch.setattr(os.path, "lexists", held(os.path.lexists))
+        for name in ("stat", "lstat", "access", "open"):
+            patch.setattr(os, name, held(getattr(os, name), name))
+        patch.setattr(os.path, "lexists", held(os.path.lexists, "lstat"))
         patch.setattr(own, "_Look", Look)
         patch.setattr(own._pool, "wait", wait)
         yield place
@@ -130,3 +139,59 @@ def test_his_links_to_directories_of_roots_crowd_out_none_of_roots(
     (crowd / "mps_900").mkdir()
     (crowd / "mps_900" / "control").touch()
     assert os.fspath(crowd / "mps_900") in _others(discover(env={}, well_known=(f"{crowd}/mps_*",)))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "status --pipe-dir {}",
+        "status --pipe-dir {}/sub",
+        "status --health --pipe-dir {}",
+        "doctor --pipe-dir {}",
+        "set active-thread-percentage 50 --default --pipe-dir {}",
+        "daemon stop --yes --pipe-dir {}",
+        "daemon start --yes --pipe-dir {}",
+        "daemon start --yes --pipe-dir /tmp/mpstui-none --log-dir {}",
+        "events --pipe-dir {}",
+        "events --log-dir {}",
+        "suspects --log-dir {}",
+        "status --at 10m --log-dir {}",
+        "doctor --log-dir {}",
+        "events --pipe-dir /nonexistent --log-dir {}",
+    ],
+)
+def test_whoever_names_it_is_told(
+    dead: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, words: str
+) -> None:
+    monkeypatch.setattr("sys.argv", ["mpstui"])
+    assert main(words.format(dead, dead).split()) == 3
+    said = capsys.readouterr().err
+    assert "is on a mount that does not answer" in said
+    assert "--health" in words or "see to that mount, or give another directory" in said
+
+
+def test_also_of_a_file_of_pids(dead: Path) -> None:
+    """An epilogue hung on it."""
+    with pytest.raises(Refused, match="is on a mount that does not answer") as told:
+        api.select("pid_file", os.fspath(dead / "pids"))
+    assert told.value.status == 4
+
+
+def test_also_by_the_short_way(dead: Path) -> None:
+    told = api.health(log_dirs=[dead])
+    assert (told.status, "is on a mount that does not answer" in told.reason) == (3, True)
+
+
+def test_and_sees_what_else_was_named(dead: Path, tmp_path: Path) -> None:
+    with api.open([dead, tmp_path / "none"]) as node:
+        assert isinstance(shown := node.snapshot(), Snapshot)
+    assert [daemon.pipe_dir for daemon in shown.daemons] == [dead, tmp_path / "none"]
+
+
+def test_nor_is_one_of_roots_that_is_found_there(dead: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = DaemonProcess(ProcessKey(2, 1), os.geteuid(), 1.0, False, "legacy", dead, None)
+    monkeypatch.setattr(discovery, "running_daemons", lambda: [mine])
+    monkeypatch.delenv("CUDA_MPS_PIPE_DIRECTORY", raising=False)
+    with api.open() as node:
+        assert isinstance(shown := node.snapshot(), Snapshot)
+    assert dead in [daemon.pipe_dir for daemon in shown.daemons]
