@@ -17,7 +17,7 @@ from mpstui.core.where import Cgroup, Kind, Where, parse_cgroups
 from mpstui.operations.check import Refused
 from mpstui.operations.types import SELECTORS, ExitStatus
 from mpstui.system.own import looked_at
-from mpstui.system.procfs import Cgroups, read_proc
+from mpstui.system.procfs import Cgroups, process_key, read_proc, start_time
 from mpstui.system.trusted import NotTrustedError, open_trusted
 
 _CLOCKS_DIFFER: Final = 60.0
@@ -47,29 +47,32 @@ class Selection(NamedTuple):
     def clients(self, daemon: Daemon) -> list[Client]:
         """The clients of a daemon that belong to it, by the kernel's word of now."""
         if self.within.startswith("pid_file:"):
-            return [each for each in daemon.clients() if each.pid in self.pids and not self._began_later(each)]
+            return [each for each in daemon.clients() if _number(each) in self.pids and not self._began_later(each)]
         return [client for client in daemon.clients() if _is_within(self.within, client, daemon.simulated)]
 
     def reused(self, daemon: Daemon) -> list[Client]:
         """The clients that have a number of the file and began after it was written: whoever wrote it cannot have meant
         them."""
-        return [each for each in daemon.clients() if each.pid in self.pids and self._began_later(each)]
+        return [each for each in daemon.clients() if _number(each) in self.pids and self._began_later(each)]
 
     def _began_later(self, client: Client) -> bool:
         began = client.start_time
+        here = process_key(client.pid_here) if not client.local and client.pid_here is not None else None
+        if here is not None and here.start_ticks is not None:
+            began = start_time(here.start_ticks)
         return self.written is not None and began is not None and began > self.written + _CLOCKS_DIFFER
 
     def unknown(self, daemon: Daemon) -> tuple[int, str]:
         """Of how many clients it is not known here whether they belong to it, and why; 0 where it can of all."""
+        away = [client for client in daemon.clients() if _number(client) is None]
+        if away and (self.pids or not self.within.startswith("pid_file:")):
+            return len(away), "they are in another PID namespace (a pod needs hostPID: true)"
         if self.within.startswith("pid_file:"):
             return 0, ""
-        away = [client for client in daemon.clients() if not client.local and client.pid_here is None]
-        if away:
-            return len(away), "they are in another PID namespace (a pod needs hostPID: true)"
         if daemon.simulated or self.within == "cgroup:/" or _namespace("self") == _FIRST_NAMESPACE:
             return 0, ""
         seen = Cgroups()
-        lost = [c for c in daemon.clients() if (pid := c.pid if c.local else c.pid_here) and seen.where_is(pid) is None]
+        lost = [client for client in daemon.clients() if (pid := _number(client)) and seen.where_is(pid) is None]
         why = "this process is in a container and sees no names of cgroups above its own"
         return (len(lost), f"{why}; --cgroup {OWN} names this container") if lost else (0, "")
 
@@ -182,11 +185,15 @@ def _words(within: str) -> str:
     return f"{kind.replace('pid_file', 'the file')} {name}"
 
 
+def _number(client: Client) -> int | None:
+    """In this PID namespace; None where it is not known. What its daemon calls it may be anybody's here."""
+    return client.pid if client.local else client.pid_here
+
+
 def _is_within(within: str, client: Client, simulated: bool) -> bool:
     """By /proc; a simulated client is where it is said to be, or else, and by cgroup always, where it really is."""
     kind, _, name = within.partition(":")
-    pid = client.pid if client.local else client.pid_here
-    if pid is None:
+    if (pid := _number(client)) is None:
         return False
     if kind == "cgroup":
         found = _cgroups(str(pid))

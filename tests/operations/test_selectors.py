@@ -82,6 +82,20 @@ def test_who_began_after_the_file_was_written_was_not_meant(
     assert [each.pid for each in chosen.reused(daemon)] == [7] * (not meant)
 
 
+def test_a_number_of_a_file_is_one_of_this_pid_namespace() -> None:
+    """A client in a container has the same number there as somebody else here: its work was ended for the file's."""
+    daemon = of(
+        client(7, local=False),
+        client(8, local=False, pid_here=9),
+        client(1, local=False, pid_here=os.getpid()),
+    )
+    chosen = Selection("pid_file:/x", frozenset({7, 8, os.getpid()}), WRITTEN)
+    assert chosen.clients(daemon) == []
+    assert [each.pid for each in chosen.reused(daemon)] == [1], "which began after 1970"
+    assert chosen.unknown(daemon)[0] == 1
+    assert [each.pid for each in Selection("pid_file:/x", frozenset({9}), WRITTEN).clients(daemon)] == [8]
+
+
 def test_who_has_left_is_ended_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mpstui.operations.selectors.Cgroups.where_is", lambda self, pid: {7: JOB}.get(pid))
     assert left("job:7", client(7), False) is None
