@@ -78,6 +78,21 @@ class LogFile:
             os.close(fd)
         self._files, self._parts = [], []
 
+    def keep_last(self, most: int) -> bool:
+        """Leave out what is before the last ``most`` bytes, and the line that they begin in; whether that is anything.
+        Offsets count from there."""
+        if (surplus := self.size - most) <= 0:
+            return False
+        head = self.read(surplus - 1, LINE_BYTES + 1)
+        surplus += max(0, head.find(b"\n"))
+        self.size -= surplus
+        while self._parts and surplus >= self._parts[0][2]:
+            surplus -= self._parts.pop(0)[2]
+        if self._parts:
+            fd, begin, size = self._parts[0]
+            self._parts[0] = fd, begin + surplus, size - surplus
+        return True
+
     def read(self, offset: int, length: int) -> bytes:
         """At most ``length`` bytes, not beyond the part that ``offset`` lies in; empty behind the end."""
         for fd, begin, size in self._parts:

@@ -18,7 +18,7 @@ from mpstui.core.text import path_text
 from mpstui.history.attribution import KINDS, AuditTrail
 from mpstui.history.origin import ALWAYS, Span
 from mpstui.history.postmortem import state_at
-from mpstui.history.reader import LogHistory, People
+from mpstui.history.reader import OTHERS_MOST, LogHistory, People
 from mpstui.history.times import local_text
 from mpstui.observe.discovery import discover
 from mpstui.observe.sources import NodeSources, ProcessSource
@@ -28,6 +28,8 @@ from mpstui.system.trusted import Owners, UnreadableLogError, UnreadableNodeErro
 
 _LOOK: Final = 0.2
 """Seconds between two looks at logs in which nothing happens."""
+_OTHERS: Final = 32 << 20
+"""Bytes of the logs of one kind that other users have written, of all together; at least a MiB of each is read."""
 _MOST_NEAR: Final = 256
 """Faults that are compared with each other's Xids; those of a few seconds are far fewer."""
 _TOUCHED: Final = KINDS | {"xid", "fatal_fault"}
@@ -139,10 +141,11 @@ class NodeLogs:
         self._given: dict[LogHistory, tuple[float, dict[str, str]]] = {}
         """From when on the daemon that runs does, and the UUIDs of its devices, where they are known."""
         errors: list[UnreadableLogError] = []
+        most = max(1 << 20, min(OTHERS_MOST, _OTHERS // max(1, len(places))))
         for place in places:
             try:
                 made_up = sources is not None and sources.simulated
-                self._histories.append(history := LogHistory(*place[:4], simulated=made_up))
+                self._histories.append(history := LogHistory(*place[:4], made_up, most))
                 if place.since is not None and place.ordinals:
                     self._given[history] = place.since, place.ordinals
             except UnreadableLogError as error:

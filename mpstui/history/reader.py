@@ -17,7 +17,7 @@ from typing import Final
 from mpstui.control.grammar import LogKind, LogParser
 from mpstui.control.protocol import LEGACY
 from mpstui.core.model import Event, LogEvents
-from mpstui.core.text import listed, path_text
+from mpstui.core.text import listed, path_text, path_word
 from mpstui.core.trust import NOBODY, written_by
 from mpstui.history.files import LogFile
 from mpstui.history.origin import Origin
@@ -31,6 +31,8 @@ _LEAD: Final = 256 << 10
 """Bytes read before the time asked for: what is told of a client there explains what follows."""
 _LATE: Final = 60.0
 """Seconds behind the time asked for after which a log is left alone; its clock may have been set meanwhile."""
+OTHERS_MOST: Final = 8 << 20
+"""A second's reading or two."""
 _MEMORY: Final = 200
 _NAMED: Final = 4
 """Compressed logs, at most."""
@@ -100,7 +102,8 @@ class LogHistory(Telling):
 
     ``pipe_dir`` is what the events are given as their daemon's; without it, what control.log says. ``owners`` are those
     whose logs are believed; None for a directory that somebody named to have it read. ``simulated``: they are a
-    simulated node's, unless it has written down which part is.
+    simulated node's, unless it has written down which part is. ``most``: bytes that are read, the last ones, of a log
+    that another user has written and that nobody asked to have read: it is as long as he likes.
     """
 
     def __init__(
@@ -110,6 +113,7 @@ class LogHistory(Telling):
         owners: Owners | None = None,
         people: People | None = None,
         simulated: bool = False,
+        most: int = OTHERS_MOST,
     ) -> None:
         super().__init__(DaemonState(pipe_dir or log_dir), pipe_dir, people)
         self.log_dir = log_dir
@@ -138,10 +142,20 @@ class LogHistory(Telling):
         """Older logs that are compressed, which are not read."""
         self.of_others = tuple(name for _, file in sorted(self._files.items()) for name in file.others)
         """Older logs that belong to neither root nor the owner of the newest, which are not read."""
+        if owners is not None:
+            self.trouble += self._bounded(most)
         others = {file.uid for file in self._files.values()} - {0, os.geteuid()}
         self._teller = min(others) if others and owners is not None else None
         self.speaker = written_by(min(others), user_name(min(others))) if others else NOBODY
         """Whose word all of it is, where another user has written it."""
+
+    def _bounded(self, most: int) -> list[str]:
+        """What is said of the logs of others of which the beginning is left out now."""
+        believed = {0, os.geteuid()}
+        cut = [name for name, file in self._files.items() if file.uid not in believed and file.keep_last(most)]
+        where, size = self.log_dir, f"{most >> 20} MiB"
+        read = f"only the last {size} of {listed(cut, _NAMED)} are read, as another user has written it"
+        return [f"{path_text(where)}: {read}; all of it: mpstui events --log-dir {path_word(where)}"] if cut else []
 
     @cached_property
     def origin(self) -> Origin:

@@ -9,6 +9,7 @@ import pytest
 
 from mpstui import api
 from mpstui.core.model import Snapshot
+from mpstui.history.files import LogFile
 from mpstui.observe import daemon
 from mpstui.observe.logs import CHUNK_BYTES, OTHERS_BYTES, LogTail, LogWatch
 from mpstui.system.trusted import owners_of
@@ -97,3 +98,44 @@ def test_and_is_as_far_behind_as_that(stranger: Stranger) -> None:
     assert len(watch.poll()) * len(_LINE) <= 2 * OTHERS_BYTES
     assert watch.missed(), "and what was left out is known to be"
     watch.close()
+
+
+def test_of_a_huge_one_of_his_the_end_is_read(
+    stranger: Stranger, roots: Stranger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever named no directory had it read whole, which took as long as he liked."""
+    monkeypatch.setattr("mpstui.history.node._OTHERS", 0, raising=False)
+    monkeypatch.setenv("MPSTUI_CONTROL_BINARY", str(BINARY))
+    told, said = dict[str, int](), dict[str, tuple[str, ...]]()
+    for who, name in ((stranger, "his"), (roots, "root's")):
+        who.run("mkdir", logs := who.home / "logs")
+        for log, many in (("control.log", 15_000), ("control.log.1", 10)):
+            who.run("touch", logs / log)
+            (logs / log).write_text(_lines(many))
+        lying_daemon(who, who.home / "p", clients=[])
+        with api.open([who.home / "p"]) as node:
+            events = node.events()
+            said[name], told[name] = events.trouble, len([*events])
+    assert 0 < told["his"] * len(_LINE) <= 1 << 20
+    assert told["root's"] == 15_010
+    (cut,) = [each for each in said["his"] if "only the last" in each]
+    assert cut == (
+        f"{stranger.home}/logs: only the last 1 MiB of control.log are read, as another user has written it; "
+        f"all of it: mpstui events --log-dir {stranger.home}/logs"
+    )
+    assert not [each for each in said["root's"] if "only the last" in each]
+    with api.open(log_dirs=[stranger.home / "logs"]) as node:
+        assert len([*node.events()]) == 15_010, "and all of it where somebody asks for that"
+
+
+@pytest.mark.parametrize("most", [1, len(_LINE) - 1, len(_LINE), len(_LINE) + 1, 250, 10_000])
+def test_what_is_left_of_it_are_whole_lines(tmp_path: Path, most: int) -> None:
+    for name, many in (("control.log.1", 3), ("control.log", 2)):
+        (tmp_path / name).write_text("".join(_LINE.format(1000 + number) for number in range(many)))
+    whole = b"".join((tmp_path / name).read_bytes() for name in ("control.log.1", "control.log"))
+    log = LogFile(tmp_path / "control.log")
+    size = len(_LINE.format(1000))
+    assert log.keep_last(most) is (most < len(whole))
+    left = min(5, most // size) * size
+    assert b"".join(log.blocks(0)) == whole[len(whole) - left :]
+    log.close()
