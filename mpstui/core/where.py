@@ -164,7 +164,7 @@ def _number(job: str) -> str:
 def parse_cgroups(text: str) -> tuple[Cgroup, ...]:
     """The lines of /proc/PID/cgroup, the telling ones first: version 2, then systemd's, then the longest paths."""
     found: dict[str, Cgroup] = {}
-    for line in text.splitlines():
+    for line in text.split("\n"):  # the one character that no cgroup has in its name
         hierarchy, controllers, path = (*line.split(":", 2), "", "")[:3]
         if path.startswith("/"):
             name = "" if hierarchy == "0" else controllers

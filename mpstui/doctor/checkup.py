@@ -44,6 +44,8 @@ from mpstui.system.own import MISSING, ProgramError, find_program, why_not_roots
 from mpstui.system.procfs import (
     HiddenProcessError,
     environment_of,
+    lines_of,
+    proc_lines,
     read_arguments,
     read_cgroup_memory,
     read_environment,
@@ -291,7 +293,7 @@ def _debugged() -> Iterator[Debugged]:
     names = {pid: (read_proc(f"/proc/{pid}/comm", 16) or b"").rstrip(b"\n") for pid in pids}
     tracers = {pid: name for pid, name in names.items() if name.startswith(_DEBUGGERS)}
     for pid in pids if tracers else ():
-        for line in (read_proc(f"/proc/{pid}/status", 1 << 14) or b"").splitlines():
+        for line in proc_lines(f"/proc/{pid}/status", 1 << 14):
             if line.startswith(b"TracerPid:") and (by := int(line.split()[1])) in tracers:
                 yield Debugged(pid, printable(tracers[by]), by)
 
@@ -335,7 +337,7 @@ def filesystem_of(path: Path, mountinfo: bytes) -> str | None:
     real = os.fsencode(real_path(path))
     if INSIDE.match(os.fsencode(path)):
         return None
-    for line in mountinfo.splitlines():
+    for line in lines_of(mountinfo):
         fields, _, rest = line.partition(b" - ")
         words = fields.split()
         if len(words) < 5 or not rest:
@@ -386,7 +388,7 @@ def _processes(snapshot: Snapshot) -> Iterator[ProcessLimits]:
 
 
 def _open_files(pid: int) -> int | None:
-    for line in (read_proc(f"/proc/{pid}/limits", 1 << 14) or b"").splitlines():
+    for line in proc_lines(f"/proc/{pid}/limits", 1 << 14):
         if line.startswith(b"Max open files"):
             words = line.split()
             return int(words[3]) if len(words) > 3 and words[3].isdigit() else None
@@ -433,7 +435,7 @@ def _another(pid: int) -> int | None:
 
 
 def _parent(pid: int) -> int | None:
-    for line in (read_proc(f"/proc/{pid}/status", 1 << 14) or b"").splitlines():
+    for line in proc_lines(f"/proc/{pid}/status", 1 << 14):
         if line.startswith(b"PPid:"):
             return int(line.split()[1])
     return None

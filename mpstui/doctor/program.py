@@ -278,7 +278,7 @@ def _inode(pid: int, name: str) -> int | None:
 
 def _status(pid: int) -> dict[str, str]:
     text = (read_proc(f"/proc/{pid}/status", 1 << 14) or b"").decode("ascii", "replace")
-    return {name: value.strip() for name, _, value in (line.partition(":") for line in text.splitlines())}
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in text.split("\n"))}
 
 
 def _ids(text: str) -> frozenset[int]:

@@ -31,7 +31,7 @@ from mpstui.core.model import Activity, ProcessKey
 from mpstui.core.text import error_text, printable
 from mpstui.observe.sources import BlockingCalls, LaunchReading, LaunchSource
 from mpstui.system.memory import keepers
-from mpstui.system.procfs import mounts_of_its_own, process_key, read_proc
+from mpstui.system.procfs import lines_of, mounts_of_its_own, process_key, read_proc
 
 LAUNCHES: Final = frozenset(
     name + suffix
@@ -190,7 +190,7 @@ class Library(NamedTuple):
 def mapped_libraries(maps: bytes) -> list[Library]:
     """Each libcuda.so of a /proc/PID/maps, once. A process names its files as it likes: what they hold is looked at."""
     found: dict[tuple[bytes, int], Library] = {}
-    for line in maps.splitlines():
+    for line in lines_of(maps):
         if b"libcuda.so" not in line:
             continue
         words = line.split(None, 5)
@@ -239,7 +239,7 @@ _BY_MOUNT, _BY_DEVICE = 0, 2
 
 def _mount_of(fd: int) -> bytes:
     """The number of the mount that an open file is reached by; nothing is asked of its file system."""
-    for line in (read_proc(f"/proc/self/fdinfo/{fd}") or b"").splitlines():
+    for line in lines_of(read_proc(f"/proc/self/fdinfo/{fd}") or b""):
         if line.startswith(b"mnt_id:"):
             return line[7:].strip()
     return b""
@@ -257,7 +257,7 @@ def _is_answered_by_the_kernel(name: bytes, pid: int, column: int = _BY_DEVICE) 
             return False
     kinds: dict[str, set[bytes]] = {}
     for whose in ("self", str(pid)):
-        for line in (read_proc(f"/proc/{whose}/mountinfo") or b"").splitlines():
+        for line in lines_of(read_proc(f"/proc/{whose}/mountinfo") or b""):
             words, _, rest = line.partition(b" - ")
             if words.split()[column : column + 1] == [name]:
                 kinds.setdefault(whose, set()).add(rest.split(b" ", 1)[0])
@@ -351,7 +351,7 @@ class _OneProgram:
     def _measure(self, name: str, argument: object, simple: bool) -> float:
         """A function of the C library is called with and without a counter there, in this process alone."""
         maps = read_proc("/proc/self/maps", _MAPS_LIMIT) or b""
-        path = next((line.split()[-1] for line in maps.splitlines() if _C_LIBRARY.search(line)), None)
+        path = next((line.split()[-1] for line in lines_of(maps) if _C_LIBRARY.search(line)), None)
         if path is None:
             raise UncountedError("it is not known which C library this is")
         with open(path, "rb") as file:

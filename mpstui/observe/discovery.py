@@ -32,6 +32,7 @@ from mpstui.system.procfs import (
     HiddenProcessError,
     Stat,
     effective_uid,
+    lines_of,
     mounts_of_its_own,
     namespace_pids,
     pid_namespace,
@@ -210,7 +211,7 @@ def listening_dirs() -> list[Path]:
     a mount namespace by any name: what is seen here to be none is left out.
     """
     found = []
-    for line in (read_proc("/proc/net/unix", _SOCKETS_LIMIT) or b"").splitlines():
+    for line in lines_of(read_proc("/proc/net/unix", _SOCKETS_LIMIT) or b""):
         fields = line.split(maxsplit=7)
         listens = len(fields) == 8 and fields[3] == _SO_ACCEPTCON and fields[7].startswith(b"/")
         if listens and fields[7].endswith(b"/control_privileged"):

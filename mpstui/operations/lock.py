@@ -36,7 +36,7 @@ from mpstui.core.model import Client
 from mpstui.core.text import path_text, path_word, printable
 from mpstui.core.trust import Speaker
 from mpstui.system.memory import real_path
-from mpstui.system.procfs import process_key, process_uids, read_proc, user_name
+from mpstui.system.procfs import proc_lines, process_key, process_uids, user_name
 from mpstui.system.trusted import NotTrustedError, hold_directory, walk
 
 FILE: Final = "mpstui.lock"
@@ -500,7 +500,7 @@ def _give_back(place: TurnPlace, file: int) -> None:
 def _holder(fd: int) -> str:
     """Who has locked it, by the kernel's list of locks."""
     inode = os.fstat(fd).st_ino
-    for line in (read_proc("/proc/locks") or b"").splitlines():
+    for line in proc_lines("/proc/locks"):
         found = re.search(rb"FLOCK .* ([0-9]+) [0-9a-f]+:[0-9a-f]+:([0-9]+) ", line)
         if found and b"->" not in line and int(found[2]) == inode and int(found[1]) > 0:
             pid = int(found[1])

@@ -239,7 +239,7 @@ def real_uid(pid: int) -> int | None:
 
 
 def _uid(pid: int, column: int) -> int | None:
-    for line in (read_proc(f"/proc/{pid}/status") or b"").splitlines():
+    for line in proc_lines(f"/proc/{pid}/status"):
         if line.startswith(b"Uid:"):
             return int(line.split()[column])
     return None
@@ -254,7 +254,7 @@ def process_uids(pid: int) -> frozenset[int] | None:
         return None
     found: set[int] = set()
     for thread in threads:
-        for line in (read_proc(f"/proc/{pid}/task/{thread}/status") or b"").splitlines():
+        for line in proc_lines(f"/proc/{pid}/task/{thread}/status"):
             if line.startswith(b"Uid:"):
                 found.update(map(int, line.split()[1:4]))
     return frozenset(found) or None
@@ -275,7 +275,7 @@ def pid_namespace(pid: int | str) -> int | None:
 
 
 def _is_at_the_top(pid: int | str) -> bool:
-    lines = (read_proc(f"/proc/{pid}/status") or b"").splitlines()
+    lines = proc_lines(f"/proc/{pid}/status")
     return any(line.startswith(b"NSpid:") and len(line.split()) == 2 for line in lines)
 
 
@@ -300,7 +300,7 @@ def mounts_of_its_own(pid: int) -> bool:
 
 def namespace_pids(pid: int) -> tuple[int, ...]:
     """The process's PIDs, from the PID namespace that /proc shows down to its own; empty where it is gone."""
-    for line in (read_proc(f"/proc/{pid}/status", 1 << 14) or b"").splitlines():
+    for line in proc_lines(f"/proc/{pid}/status", 1 << 14):
         if line.startswith(b"NSpid:"):
             return tuple(map(int, line.split()[1:]))
     return ()
@@ -345,6 +345,19 @@ def start_time(start_ticks: int) -> float:
 def read_proc(path: str, limit: int = _READ_LIMIT) -> bytes | None:
     """A file of /proc, whole up to ``limit`` bytes; None where it cannot be read, or keeps whoever reads it waiting."""
     return (read_memory if path.endswith(_IN_MEMORY) else read_file)(path, limit)
+
+
+def proc_lines(path: str, limit: int = _READ_LIMIT) -> list[bytes]:
+    """The lines of a file of /proc that are not empty; none where it cannot be read.
+
+    The kernel writes a line break in a name as ``\\n``, and nothing else that ends a line elsewhere: a process that is
+    called ``a``, a carriage return and ``Uid: 0`` would say of itself whose it is."""
+    return lines_of(read_proc(path, limit) or b"")
+
+
+def lines_of(text: bytes) -> list[bytes]:
+    """As ``proc_lines``, of what was read before."""
+    return [line for line in text.split(b"\n") if line]
 
 
 def boot_time() -> float:
@@ -781,7 +794,7 @@ def _mounts() -> Mapping[str, Path]:
     """Where each hierarchy is mounted whole: by each controller of version 1, ``name=systemd`` and such, and ``""`` for
     version 2."""
     found: dict[str, Path] = {}
-    for line in (read_proc("/proc/self/mountinfo") or b"").splitlines():
+    for line in proc_lines("/proc/self/mountinfo"):
         head, _, tail = line.partition(b" - ")
         where, kind = head.split(b" "), tail.split(b" ")
         if len(where) < 5 or len(kind) < 3 or kind[0] not in {b"cgroup", b"cgroup2"} or where[3] != b"/":

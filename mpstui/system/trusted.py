@@ -25,7 +25,7 @@ from mpstui.core.late import pattern
 from mpstui.core.text import error_text, path_text, path_word, printable
 from mpstui.core.trust import ANYBODY
 from mpstui.system.memory import INSIDE
-from mpstui.system.procfs import nameless_uid, process_uids, read_proc, user_name
+from mpstui.system.procfs import lines_of, nameless_uid, process_uids, read_proc, user_name
 
 _LOOK: Final = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _SAFE: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
@@ -462,7 +462,7 @@ def _runners(path: Path, way: Iterable[int]) -> Iterator[tuple[int, str]]:
     if not devices:
         return  # on the root's own there is nobody else's
     left = {b"%d:%d" % (os.major(device), os.minor(device)): fd for device, fd in devices.items()}
-    lines = (read_proc("/proc/self/mountinfo") or b"").splitlines()
+    lines = lines_of(read_proc("/proc/self/mountinfo") or b"")
     for line in lines:
         if left.pop(line.split(b" ", 3)[2], None) is None:
             continue
