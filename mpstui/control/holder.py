@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 from mpstui.control.commandline import SOCKETS, parse_command_line
 from mpstui.core.model import SessionHolder
 from mpstui.system.memory import read_each, real_path
+from mpstui.system.own import looked_at
 from mpstui.system.procfs import (
     TICKS_PER_SECOND,
     HiddenProcessError,
@@ -159,10 +160,10 @@ def _session(pid: int, words: bytes, wanted: str, binary: Sequence[str], connect
         certain = True
     else:
         directory = _pipe_directory(pid)
-        here = None if directory is None else _is_here(pid, directory, wanted)
-        if here is False or (here is None and directory is not None and real_path(directory) != wanted):
+        here = None if directory is None else _leads_here(pid, directory, wanted)
+        if here is False:
             return None
-        certain = here is not None and sockets is not None
+        certain = bool(here) and sockets is not None
         if sockets is None and (sockets := connected.of_hidden) is not None:
             shared = connected.roots is None or effective_uid(pid) != 0
             sockets = sockets if shared else sockets & (connected.roots or frozenset())
@@ -189,6 +190,19 @@ def _pipe_directory(pid: int) -> str | None:
     key = b"CUDA_MPS_PIPE_DIRECTORY="
     named = [os.fsdecode(word[len(key) :]) for word in words if word.startswith(key)]
     return named[0] if named else DEFAULT_PIPE_DIRECTORY
+
+
+def _leads_here(pid: int, directory: str, wanted: str) -> bool | None:
+    """Whether the process means the directory here; None where that cannot be seen, and it is called so. Whoever names
+    what does not answer does not mean one that does."""
+    found: list[bool | None] = []
+
+    def look() -> None:
+        here = _is_here(pid, directory, wanted)
+        found.append(here if here is not None or real_path(directory) == wanted else False)
+
+    looked_at({f"{pid} names {directory}": look})
+    return found[0] if found else False
 
 
 def _is_here(pid: int, directory: str, wanted: str) -> bool | None:

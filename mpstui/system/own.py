@@ -214,9 +214,9 @@ class _Pool:
                 self._waiting.remove(look)
                 look.give_up()
 
-    def wait(self, look: _Look) -> None:
-        """Also for one that was begun elsewhere just now."""
-        while (left := look.begun + _ANSWERS + self.stood - look.stood - (now := time.monotonic())) > 0:
+    def wait(self, look: _Look, answers: float) -> None:
+        """Also for one that was begun elsewhere just now. ``answers``: seconds that it has."""
+        while (left := look.begun + answers + self.stood - look.stood - (now := time.monotonic())) > 0:
             done = self._done
             if look.over.wait(min(left, _MOMENT)):
                 return
@@ -244,6 +244,8 @@ _HOLDS: Final = 10.0
 """Seconds for which what was seen of a place of PATH, or of a good program, holds."""
 _ANSWERS: Final = 5.0
 """Seconds that what is in PATH has to answer, all of it together, once each."""
+_LEAST: Final = 0.2
+"""Seconds that a look at what others have named has at least, however many of those were late."""
 _LINKS: Final = 40
 """Links in the place of the file, one after the other, as the kernel counts them."""
 _USERS: Final = 100
@@ -260,6 +262,8 @@ _THREADS: Final = 8
 _MOMENT: Final = 0.05
 _STOOD: Final = 1.0
 """A moment that was so long was none: the program was stopped meanwhile."""
+_LOOK: Final = "look "
+"""What the place of a look at what others have named begins with, which is no path."""
 _Question = tuple[str, str]
 """A place, and what is asked of it."""
 _looks: Final[dict[_Question, _Look]] = {}
@@ -283,6 +287,7 @@ def _ask(
     good: float = _HOLDS,
     bad: float = _HOLDS,
     threads: int = _THREADS,
+    answers: float = _ANSWERS,
 ) -> dict[_Question, str]:
     """What came of each, of all at once; ``good`` and ``bad``: seconds for which one holds that said nothing, and
     something. ``threads``: how many look, as long as they get on."""
@@ -297,7 +302,7 @@ def _ask(
         looks[key] = look
     _pool.begin(new, threads)
     for (place, _), look in looks.items():
-        _pool.wait(look)
+        _pool.wait(look, answers)
         if not look.over.is_set():
             _silent[place] = look
     return {key: look.said for key, look in looks.items()}
@@ -306,8 +311,12 @@ def _ask(
 def looked_at(looks: Mapping[str, Callable[[], object]]) -> set[str]:
     """The names of those looks that have come to their end, whatever came of them. Anybody leads root to a mount that
     never answers, by a link or by what his process says it uses: so a thread looks first at what others have named. Of
-    those that are late all together are waited for once, some seconds, and none again until its look ends."""
-    said = _ask({(f"look {name}", "look"): partial(_silently, look) for name, look in looks.items()}, 0.0, 0.0, 1)
+    those that are late all together are waited for once, some seconds, and none again until its look ends. Each further
+    call has half as long while others are late: anybody starts a hundred processes that name such a mount."""
+    late = sum(place.startswith(_LOOK) and not look.over.is_set() for place, look in _silent.items())
+    answers = max(_LEAST, _ANSWERS / 2 ** min(late, 10))
+    questions = {(f"{_LOOK}{name}", "look"): partial(_silently, look) for name, look in looks.items()}
+    said = _ask(questions, 0.0, 0.0, 1, answers)
     for place, kind in said:  # of names that others give there is no end
         if (look := _looks.get((place, kind))) is not None and look.over.is_set():
             _looks.pop((place, kind), None)

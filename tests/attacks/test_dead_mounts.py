@@ -4,6 +4,7 @@ Root's programs waited there for ever."""
 from __future__ import annotations
 
 import os
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from mpstui import api
 from mpstui.cli import main
+from mpstui.control import holder
 from mpstui.core.model import ProcessKey, Snapshot
 from mpstui.observe import discovery
 from mpstui.observe.discovery import DaemonProcess, Place, discover, file_id, find_log_dir, seen_by
@@ -38,7 +40,7 @@ def dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
             doing.look = self
             super().run()
 
-    def wait(look: own._Look) -> None:
+    def wait(look: own._Look, answers: float) -> None:
         while not look.over.wait(0.05) and look not in waits:
             own._pool._help()
 
@@ -113,6 +115,21 @@ def test_nor_is_what_a_process_of_his_says_it_uses(
     assert crowd / "mine" in told
 
 
+HOLDS = "import socket, sys; pair = socket.socketpair(); print('ready', flush=True); sys.stdin.read()"
+
+
+def test_nor_is_what_one_names_who_may_hold_the_daemon(
+    dead: Path, crowd: Path, stranger: Stranger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(holder, "same_network", lambda pid: False)
+    for named in (dead, dead / "x"):
+        his = stranger.start_python(HOLDS, env={"CUDA_MPS_PIPE_DIRECTORY": str(named)}, stdin=subprocess.PIPE)
+        assert his.stdout is not None
+        assert his.stdout.readline() == "ready\n"
+        connected = holder._Connected(crowd)
+        assert holder._session(his.pid, b"nvidia-cuda-mps-control\0", str(crowd), (), connected) is None
+
+
 def test_nor_is_a_link_to_his_logs(dead: Path, crowd: Path, stranger: Stranger) -> None:
     stranger.run("mkdir", crowd / "mps_0", crowd / "mps_log_0", crowd / "logs")
     for logs in (crowd / "mps_log_0", crowd / "logs"):
@@ -127,6 +144,24 @@ def test_of_a_directory_that_was_named_it_is_said(dead: Path, crowd: Path) -> No
     (place,) = discover((crowd / "link",), env={}, well_known=())
     assert place.state == "unusable"
     assert "is on a mount that does not answer" in place.detail
+
+
+def test_a_crowd_that_names_it_is_waited_for_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of a hundred processes that call themselves a daemon kept root's programs waiting for five seconds."""
+    had, late = list[float](), own._Look(lambda: "")
+
+    def ask(questions: Any, *more: float) -> dict[Any, str]:
+        had.append(more[3] if len(more) > 3 else own._ANSWERS)
+        own._silent.update((place, late) for place, _ in questions)
+        return dict.fromkeys(questions, own._SILENT)
+
+    monkeypatch.setattr(own, "_silent", {})
+    monkeypatch.setattr(own, "_ask", ask)
+    for number in range(100):
+        assert own.looked_at({f"{number} /dead": lambda: None}) == set()
+    assert had[0] == own._ANSWERS
+    assert sum(had) < 40
+    assert min(had) >= 0.2, "one that answers late may be root's"
 
 
 def test_his_links_to_directories_of_roots_crowd_out_none_of_roots(
