@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar
 
 from mpstui.core.late import dataclass, pattern
 from mpstui.core.requests import LONGEST_REFRESH, SHORTEST_REFRESH
-from mpstui.core.text import error_text, path_text, printable
+from mpstui.core.text import error_text, path_text, printable, unprintable
 from mpstui.core.trust import ANYBODY
 from mpstui.system.own import roots
 from mpstui.system.procfs import nameless_uid, user_name
@@ -631,7 +631,7 @@ def _command(table: Mapping[str, Any], origin: str) -> CommandSpec:
     """Raises _BadFileError."""
     _only(table, _COMMAND_KEYS, "")
     name, key, run = (table.get(each) for each in ("name", "key", "run"))
-    if not isinstance(name, str) or not name.strip() or printable(name, 40) != name:
+    if not isinstance(name, str) or not name.strip() or len(name) > 40 or unprintable(name) is not None:
         raise _BadFileError("name must be a line of at most 40 characters")
     if not isinstance(key, str) or not _KEY.fullmatch(key):
         raise _BadFileError(f'{_quoted(name)}: key must name one key, as "f9" or "ctrl+t"')

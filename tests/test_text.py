@@ -20,10 +20,12 @@ from mpstui.core.text import (
     listed,
     owner,
     parse_size,
+    path_text,
     plural,
     printable,
     same_limit,
     taken_limit,
+    unprintable,
 )
 from mpstui.operations.check import Refused
 from mpstui.operations.limits import parse_memory
@@ -49,10 +51,25 @@ from mpstui.ui.load.setup import problem as load_problem
         ("\u0301x \u0301y", "\\u0301x \\u0301y"),
         ("a" + "\u0301" * 6, "a" + "\u0301" * 4 + "\\u0301" * 2),
         ("\u202e\u0301", "\\u202e\\u0301"),
+        ("\N{THUMBS UP SIGN}\U0001f3fd", "\N{THUMBS UP SIGN}\\U0001f3fd"),
+        ("\U0001f1e9\U0001f1ea", "\\U0001f1e9\\U0001f1ea"),
+        ("\u0915\u093e\u0301", "\u0915\\u093e\\u0301"),
+        ("\u2630 \u3248 \U0001d300", "\\u2630 \\u3248 \\U0001d300"),
+        ("\u1112\u1161\u11ab", "\u1112\u1161\u11ab"),
+        ("j" + "\u1161" * 6, "j" + "\u1161" * 4 + "\\u1161" * 2),
+        ("\u1161\ud7b0", "\\u1161\\ud7b0"),
     ],
 )
 def test_control_characters_become_visible(raw: bytes | str, shown: str) -> None:
     assert printable(raw) == shown
+
+
+def test_a_directory_that_is_only_wider_in_some_terminal_can_be_used() -> None:
+    """Words of Hindi, and a flag: shown by their escapes, as a column must not move, and told from every other name."""
+    assert unprintable("/home/\u092e\u0940\u0930\u093e/\U0001f1e9\U0001f1ea") is None
+    assert path_text("/home/\u092e\u0940") == "/home/\u092e\\u0940"
+    assert unprintable("/tmp/mps_\u202e") is not None
+    assert unprintable(b"/tmp/mps_\xff".decode("utf-8", "surrogateescape")) is not None
 
 
 def test_a_name_of_100_kb_is_cut_and_says_so() -> None:

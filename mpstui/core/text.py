@@ -29,8 +29,18 @@ _INVISIBLE = frozenset(
     for code in range(first, last + 1)
 )  # fmt: skip
 """Letters and marks that take no place, or an empty one: with them two names look alike."""
+_UNEVEN = frozenset(
+    chr(code)
+    for first, last in ((0x2630, 0x2637), (0x268A, 0x268F), (0x3248, 0x324F), (0xD7B0, 0xD7FF), (0x1D300, 0x1D376),
+                        (0x1F1E6, 0x1F1FF), (0x1F3FB, 0x1F3FF))
+    for code in range(first, last + 1)
+)  # fmt: skip
+"""What takes more cells in one terminal than in another: flags and the colour of a skin, which some draw as one with
+what stands before it, and signs that became wide later; as marks with a width (Mc) do. They would move what follows."""
 _MARKS = 4
 """Marks that a letter may have: Vietnamese has two, Hebrew and Arabic three."""
+_JAMO: Final = ("\u1161", "\u11ff")
+"""From and to which letters stand in the cells of the one before them, as marks do: Korean that is written apart."""
 _SIZE = pattern(r"(?P<number>[0-9]+)(?P<unit>[KMGT])")
 _FACTOR = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
@@ -70,23 +80,26 @@ def at_least(count: int, known: bool) -> str:
 def printable(raw: bytes | str, limit: int = 300) -> str:
     """Text of unknown origin on one line of at most ``limit`` characters.
 
-    Line breaks, escape sequences, bidirectional overrides, what cannot be seen and bytes that are not UTF-8 are written
-    as ``\\n``, ``\\x1b``, ``\\u202e``, ``\\u3164``, ``\\xff``: a client chooses its own argv[0] (fact 10), and it must
-    not be able to move the cursor or forge a row.
+    Line breaks, escape sequences, bidirectional overrides, what cannot be seen, bytes that are not UTF-8, and what is
+    wider in one terminal than in another are written as ``\\n``, ``\\x1b``, ``\\u202e``, ``\\u3164``, ``\\xff``,
+    ``\\u093e``: a client chooses its own argv[0] (fact 10), and it must not be able to move the cursor or a column, or
+    forge a row.
     """
     text = raw[: limit * 4].decode("utf-8", "backslashreplace") if isinstance(raw, bytes) else raw[: limit * 4]
     shown = text if text.isascii() and text.isprintable() else "".join(_seen(text))
     return shown if len(shown) <= limit and len(raw) <= limit * 4 else shown[: limit - 1] + "…"
 
 
-def _seen(text: str) -> Iterator[str]:
-    """Each character, or its escape. A mark that is drawn over the letter before it needs one in this text, and there
-    are few on one: otherwise it would be drawn over a neighbour's cell, or over other lines."""
+def _seen(text: str, uneven: bool = False) -> Iterator[str]:
+    """Each character, or its escape; ``uneven``: what terminals draw with other widths as it is. A mark that is drawn
+    over the letter before it needs one in this text, and there are few on one: otherwise it would be drawn over a
+    neighbour's cell, or over other lines."""
     room = 0
     for char in text:
         kind = unicodedata.category(char)
-        mark = kind in {"Mn", "Me"}
+        mark = kind in {"Mn", "Me"} or _JAMO[0] <= char <= _JAMO[1]
         hidden = not char.isprintable() or char in _INVISIBLE or kind in {"Cf", "Cn", "Co", "Cs"}
+        hidden = hidden or (not uneven and (kind == "Mc" or char in _UNEVEN))
         if hidden or (mark and not room):
             room = 0
             yield char.encode("unicode_escape").decode("ascii")
@@ -133,10 +146,11 @@ def _in_bash(byte: int) -> str:
 def unprintable(path: os.PathLike[str] | str) -> str | None:
     """Why a directory of this name is not used, in one sentence that can be printed; None for every usual name.
 
-    It could not be told from another one on a screen, or would steer the terminal that it is shown on.
+    It could not be told from another one on a screen, or would steer the terminal that it is shown on. One that is only
+    wider there than here can be used: it is shown by its escapes.
     """
     name = os.fspath(path)
-    if path_text(name, 12 * len(name) + 1) == name:
+    if "".join(_seen(name, uneven=True)) == name:
         return None
     return f"“{path_text(name, 200)}” has characters in its name that cannot be printed; rename it, or use another"
 
