@@ -126,6 +126,16 @@ class Report:
         return (*found, *(f"not tried: {_says(step)}" for step in self.not_tried))
 
 
+def came_of(reports: Sequence[Report]) -> str:
+    """How much of what was to be applied is in force, of all daemons together."""
+    if all(report.complete for report in reports):
+        return "all of it is in force"
+    if any(report.done for report in reports):
+        return "only a part is in force"
+    unknown = any(report.status is ExitStatus.NO_ANSWER for report in reports)
+    return "nothing of it is known to be in force" if unknown else "nothing of it was set"
+
+
 async def apply(
     runner: Executes, snapshot: Snapshot, steps: Sequence[ApplyStep], progress: Progress = lambda text: None
 ) -> Report:
@@ -263,8 +273,7 @@ class ApplyProfile(_Several):
         if not isinstance(wanted, DaemonProfile):
             raise AssertionError("checked by the preview")
         report = await apply(runner, snapshot, steps(snapshot, request.pipe_dir, wanted), progress)
-        message = "all of it is in force" if report.complete else "only a part is in force"
-        return Result(request, report.status, message, report.lines(), outcome=report)
+        return Result(request, report.status, came_of((report,)), report.lines(), outcome=report)
 
 
 class GoBack(_Several):

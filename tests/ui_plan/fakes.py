@@ -96,10 +96,13 @@ async def applied(pilot: Pilot[Any]) -> str:
 class RecordingRunner(FakeRunner):
     """Keeps what it was asked; refuses what ``refuses`` is in."""
 
-    def __init__(self, *, read_only: bool = False, refuses: str = "") -> None:
+    def __init__(
+        self, *, read_only: bool = False, refuses: str = "", status: ExitStatus = ExitStatus.REFUSED_BY_DAEMON
+    ) -> None:
+        """``status``: of what is refused."""
         super().__init__(read_only=read_only)
         self.requests: list[Request] = []
-        self.refuses = refuses
+        self.refuses, self.status = refuses, status
 
     async def execute(
         self, request: Request, snapshot: Snapshot, progress: Callable[[str], None] = lambda text: None
@@ -108,7 +111,7 @@ class RecordingRunner(FakeRunner):
             return await operation(request.action).carry_out(self, request, snapshot, progress)
         self.requests.append(request)
         if self.refuses and self.refuses in request.action:
-            return Result(request, ExitStatus.REFUSED_BY_DAEMON, "the daemon did not take it")
+            return Result(request, self.status, "the daemon did not take it")
         return Result(request, ExitStatus.DONE, f"in force: {request.value}")
 
 

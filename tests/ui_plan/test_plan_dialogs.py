@@ -8,6 +8,7 @@ import pytest
 from ui.screen import text_of
 from ui.snapshots import GIB, GPU0, PIPE, client
 
+from mpstui.operations.types import ExitStatus
 from mpstui.plan.profile import parse
 from mpstui.ui.dialogs.widgets import Chooser, Push
 from mpstui.ui.plan.applying import ApplyDialog
@@ -87,6 +88,24 @@ async def test_a_failure_tells_what_is_in_force_and_offers_the_way_back() -> Non
         assert "everything is as it was before" in text_in(app, "#outcome")
         assert not back.display
         assert " Tab " not in text_of(app).splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("status", "says"),
+    [
+        (ExitStatus.REFUSED_BY_DAEMON, "nothing of it was set"),
+        (ExitStatus.NO_ANSWER, "nothing of it is known to be in force"),
+    ],
+)
+async def test_where_the_first_step_fails_no_part_is_said_to_be_in_force(status: ExitStatus, says: str) -> None:
+    """It said “only a part is in force” where another daemon had come meanwhile, and nothing was sent."""
+    app = make_app(small(), runner=RecordingRunner(refuses="set_", status=status))
+    async with app.run_test(size=LARGE) as pilot:
+        await press(pilot, "p", "A", "tab", "enter")
+        outcome = text_in(app, "#outcome")
+        assert says in outcome
+        assert "only a part" not in outcome
+        assert not app.screen.query_one("#back", Push).display
 
 
 @pytest.mark.slow

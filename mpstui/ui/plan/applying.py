@@ -17,6 +17,7 @@ from mpstui.operations.apply import (
     Report,
     WayBack,
     beside_words,
+    came_of,
     can_go_back,
     command_text,
     reached_beside,
@@ -158,14 +159,9 @@ class ApplyDialog(ProgressDialog):
             if not self._reports[-1].complete:
                 break
         lines = tuple(line for report in self._reports for line in report.lines())
-        if all(report.complete for report in self._reports):
-            return DialogOutcome(True, f"{self._what}: all of it is in force", lines)
-        return DialogOutcome(
-            False,
-            f"{self._what}: only a part is in force",
-            lines,
-            "Go back undoes what was set." if can_go_back(self._reports) else "",
-        )
+        good = all(report.complete for report in self._reports)
+        remedy = "Go back undoes what was set." if can_go_back(self._reports) else ""
+        return DialogOutcome(good, f"{self._what}: {came_of(self._reports)}", lines, remedy)
 
     async def _go_back(self, progress: Progress) -> DialogOutcome:
         self._back = [
