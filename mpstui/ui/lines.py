@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
+from itertools import pairwise
 from typing import ClassVar, Final, cast
 
-from rich.cells import cell_len, chop_cells, set_cell_size
+from rich.cells import cell_len, chop_cells, get_character_cell_size, set_cell_size
 from rich.segment import Segment
 from rich.style import Style
 from textual.filter import LineFilter
@@ -187,6 +189,14 @@ class Ground(Widget):
         return [strip] * crop.height
 
 
+@lru_cache(maxsize=1024)
+def _apart(text: str) -> tuple[str, ...]:
+    """A text, or each of its letters with the marks on it where one has some. Where a dialog's edge cuts a line Rich
+    would leave a mark to what stands behind the cut, and it would be drawn over the dialog's frame."""
+    begins = [at for at, char in enumerate(text) if not at or get_character_cell_size(char)]
+    return (text,) if len(begins) == len(text) else tuple(text[a:b] for a, b in pairwise([*begins, len(text)]))
+
+
 class LineWidget(Widget):
     """Subclasses give ``lines()``; ``repaint()`` compares them with what is shown and refreshes what differs."""
 
@@ -254,7 +264,8 @@ class LineWidget(Widget):
             if text:
                 if name not in self._written:
                     self._written[name] = self._style_written(name, filters)
-                segments.append(Segment(text, self._written[name]))
+                parts = (text,) if text.isascii() else _apart(text)
+                segments += [Segment(part, self._written[name]) for part in parts]
         return Strip(segments, width)
 
     def _style_written(self, name: str, filters: Sequence[LineFilter]) -> Style | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+import unicodedata
 from dataclasses import replace
 
 import pytest
@@ -186,3 +187,18 @@ async def test_where_panels_have_no_room_the_line_of_the_events_says_their_keys(
     async with app.run_test(size=LARGE) as pilot:
         await pilot.pause()
         assert "Back in time" not in next(line for line in text_of(app).splitlines() if "⁵Events" in line)
+
+
+async def test_where_a_window_cuts_a_line_a_mark_stays_with_its_letter() -> None:
+    """The marks of a letter in a command were drawn over the frame of the dialog that lay beside it."""
+    odd = "e\u0301\u0302" * 40 + "a\u0308日e\u0301" * 20
+    app = make_app(rich(daemons=(daemon(servers=(server(clients=(client(0, command=odd),)),)),)))
+    async with app.run_test(size=(160, 48)):
+        clients = app.overview.clients
+        (line,) = [each for each in clients.render_lines(clients.size.region) if "\u0301" in each.text]
+        assert line.cell_length == clients.size.width
+        for at in range(line.cell_length):
+            left, right = line.crop(0, at), line.crop(at)
+            assert not unicodedata.combining(right.text[0]), at
+            wide = left.text + right.text != line.text  # a wide letter that is cut is two blanks
+            assert not wide or (left.text[-1], right.text[0]) == (" ", " "), at
