@@ -108,6 +108,11 @@ def _seen(text: str, uneven: bool = False) -> Iterator[str]:
             yield char
 
 
+def as_shown(typed: str) -> str:
+    """What is looked for, as it is typed, in the form in which a text from outside is shown."""
+    return printable(typed, 12 * len(typed) + 1)
+
+
 def path_text(path: os.PathLike[str] | str | bytes | None, limit: int = 4096) -> str:
     """A path as text to show, ``—`` where not known; there is no other way (``scripts/mypy_path_text.py``).
 

@@ -10,7 +10,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from mpstui.core.cells import gpu_label
 from mpstui.core.model import Client, Event
-from mpstui.core.text import printable, typed_size
+from mpstui.core.text import as_shown, printable, typed_size
 from mpstui.fields import CLIENT, EVENT, FLAG, SIZE, SIZES, TEXTS, TIME, Field, Thing, View, searched
 from mpstui.history.times import parse_time
 
@@ -73,7 +73,7 @@ class Filter(Generic[T]):
         self._trouble = ""
         """What is wrong with a term that can be nothing but a comparison: it leaves nothing, as what is chosen by a
         filter is acted on."""
-        for word in text.split():
+        for word in map(as_shown, text.split()):
             wanted, term = not word.startswith("!"), word.removeprefix("!")
             if not self._compare(wanted, term):
                 self._take(wanted, *term.partition(":"))

@@ -12,6 +12,7 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 
 from mpstui.core.late import dataclass
+from mpstui.core.text import as_shown
 from mpstui.ui.box import lower_border, scroll_bar, upper_border, wrapped
 from mpstui.ui.lines import Line, LineWidget, fit_line, hung, merged, width_of
 from mpstui.ui.typeahead import opens
@@ -173,7 +174,7 @@ class Panel(LineWidget, Generic[Row], can_focus=True):
             self.set_rows(self._given, self._lines_per_row, self._drawn_with)
 
     def _passing(self, rows: Sequence[Row]) -> Sequence[Row]:
-        words = [(word.lstrip("!"), word.startswith("!")) for word in self.wanted.lower().split()]
+        words = [(word.lstrip("!").lower(), word.startswith("!")) for word in map(as_shown, self.wanted.split())]
         texts = ((row, self.text_of(row).lower()) for row in rows)
         return [row for row, text in texts if all((word in text) != out for word, out in words if word)]
 

@@ -276,6 +276,14 @@ def test_filter(text: str, expected: int) -> None:
     assert sum(ClientFilter(text).matches(c, view) for c in clients()) == expected
 
 
+@pytest.mark.parametrize("typed", ["काम", "cmd:काम", "cmd=काम", "!cmd:काम", "cmd!=काम"])
+def test_what_is_shown_by_its_escapes_is_found_as_it_is_typed(typed: str) -> None:
+    """A vowel sign takes other widths in other terminals, and is an escape in what is looked through."""
+    there, other = client(0, command=printable("काम"), user="bob"), client(1)
+    found = [each for each in (there, other) if ClientFilter(typed).matches(each, View())]
+    assert found == [other if "!" in typed else there]
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

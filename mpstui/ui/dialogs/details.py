@@ -12,6 +12,7 @@ from textual.containers import Vertical
 from textual.widget import Widget
 
 from mpstui.core.model import ProcessKey, Snapshot
+from mpstui.core.text import as_shown
 from mpstui.ui.dialogs.base import Dialog
 from mpstui.ui.dialogs.facts import rows_of
 from mpstui.ui.dialogs.widgets import DetailRow, Heading, Lines, Sheet, marked
@@ -52,7 +53,7 @@ class Reader(Dialog):
 
     def fill(self, rows: Sequence[DetailRow | Heading], more: Sequence[DetailRow | Heading] = ()) -> None:
         """Show these, or those of them that are looked for, and then of ``more`` too."""
-        words = self._line.value.lower().split()
+        words = as_shown(self._line.value).lower().split()
         self.query_one("#facts", Sheet).show(found([*rows, *more], words) if words else rows)
 
     def action_find(self) -> None:

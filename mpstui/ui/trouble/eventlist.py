@@ -12,7 +12,7 @@ from textual.message import Message
 
 from mpstui.core.late import dataclass
 from mpstui.core.model import Daemon, Event, EventKind, Snapshot
-from mpstui.core.text import UNKNOWN
+from mpstui.core.text import UNKNOWN, as_shown
 from mpstui.fields import EVENT, Field, Shown, View
 from mpstui.ui.lines import Line, Span, justify
 from mpstui.ui.panel import Panel
@@ -167,7 +167,7 @@ class EventList(EventsPanel):
 
     def find(self, text: str) -> None:
         """The newest with this text, from where the search began backwards, gets the cursor."""
-        self.needle = text
+        self.needle = as_shown(text)
         self._count_hits()
         if self.needle and self._anchor is None:
             self.action_edge(1)
