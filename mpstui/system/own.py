@@ -287,10 +287,10 @@ def _ask(
     good: float = _HOLDS,
     bad: float = _HOLDS,
     threads: int = _THREADS,
-    answers: float = _ANSWERS,
+    answers: float | None = None,
 ) -> dict[_Question, str]:
     """What came of each, of all at once; ``good`` and ``bad``: seconds for which one holds that said nothing, and
-    something. ``threads``: how many look, as long as they get on."""
+    something. ``threads``: how many look, as long as they get on. ``answers``: seconds for all; None: as for PATH."""
     looks, new = dict[_Question, _Look](), list[_Look]()
     for key, question in questions.items():
         look = _silent.get(key[0])
@@ -302,7 +302,7 @@ def _ask(
         looks[key] = look
     _pool.begin(new, threads)
     for (place, _), look in looks.items():
-        _pool.wait(look, answers)
+        _pool.wait(look, _ANSWERS if answers is None else answers)
         if not look.over.is_set():
             _silent[place] = look
     return {key: look.said for key, look in looks.items()}
