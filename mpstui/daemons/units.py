@@ -340,22 +340,23 @@ answers() {
     done
 }
 
-# A command that meets somebody else's session is refused, not always in words.
+# A command that meets somebody else's session is refused, not always in words. What a try has said is of interest where
+# no other one goes through.
 set_limit() {
     [ -z "$shared" ] || return 0
     tries=0
-    until control "$1" >/dev/null && [ "$(control "$2")" = "$3" ]; do
+    until said=$(control "$1" 2>&1) && [ "$(control "$2" 2>/dev/null)" = "$3" ]; do
         tries=$((tries + 1))
-        [ "$tries" -lt 5 ] || fail "not in force: $1"
+        [ "$tries" -lt 5 ] || fail "not in force: $1${said:+: $said}"
         sleep 0.5
     done
 }
 
 server() {
     tries=0
-    until control "start_server -uid $1" >/dev/null; do
+    until said=$(control "start_server -uid $1" 2>&1); do
         tries=$((tries + 1))
-        [ "$tries" -lt 5 ] || fail "no server for the job's user"
+        [ "$tries" -lt 5 ] || fail "no server for the job's user${said:+: $said}"
         sleep 0.5
     done
 }

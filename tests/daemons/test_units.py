@@ -440,6 +440,32 @@ def test_a_pbs_job_asks_by_its_account_and_its_shell_learns_where(
     assert not daemons_below(place)
 
 
+@pytest.mark.parametrize("command", ["start_server", "set_default_active_thread_percentage"])
+@pytest.mark.parametrize("always", [False, True])
+def test_what_a_try_says_that_somebody_elses_session_met_is_told_where_all_fail(
+    place: Path, command: str, always: bool
+) -> None:
+    """On a busy machine the prologue's output was the complaint of a try, though the next one went through."""
+    (place / "bin").mkdir()
+    met = place / "bin" / "nvidia-cuda-mps-control"
+    once = "true" if always else f"mkdir '{place}/met' 2>/dev/null"
+    met.write_text(
+        f'#!/bin/sh\n[ $# -eq 0 ] || exec {shlex.join(control_binary())} "$@"\nline=$(cat)\ncase $line in {command}*)\n'
+        f"if {once}; then echo 'Cannot send it' >&2; exit 1; fi ;; esac\n"
+        f"printf '%s\\n' \"$line\" | {shlex.join(control_binary())}\n"
+    )
+    met.chmod(0o755)
+    spec = DaemonSpec(place / "p", place / "log", limits=Limits(50.0))
+    text = with_jobs(place, unit_text("pbs", (spec,), "account=MPS=true")).replace("sleep 0.5", "")
+    done = as_pbs(place, text, "prologue", *TORQUE)
+    if not always:
+        assert (done.returncode, done.stdout) == (0, "")
+    else:
+        assert done.returncode == 2
+        assert done.stdout.count("Cannot send it") == 1
+    as_pbs(place, text, "epilogue", *TORQUE)
+
+
 @pytest.mark.slow
 def test_what_pbs_does_not_put_on_the_path_is_found_and_a_failure_sends_the_job_elsewhere(place: Path) -> None:
     """OpenPBS runs the prologue with /bin:/usr/bin alone, and has its programs where pbs.conf says (seen on 23.06)."""
