@@ -112,7 +112,7 @@ def test_a_strangers_link_has_no_command(node: SimNode, home: Path, stranger: St
         found = find_speaker(place)
         assert (found.uid, found.by) == (None, stranger.uid)
         assert words in found.remedy
-        assert "mv" not in found.remedy, "root moves nothing out of a stranger's directory"
+        assert "mv " not in found.remedy, "root moves nothing out of a stranger's directory"
     assert not find_speaker(theirs).remedy
 
 
