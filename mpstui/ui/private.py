@@ -170,6 +170,8 @@ if _Compositor is not None:
             """The places of those that can be seen, at the last layout or scroll."""
             self._asked = False
             """Whether a layout was asked for since the last one."""
+            self._painting = self._mixed = False
+            """Whether a part is painted now, and an arrangement was made meanwhile: rows are cut as that has them."""
 
         def clear(self) -> None:
             super().clear()
@@ -195,16 +197,24 @@ if _Compositor is not None:
                 for name in _MADE_OF_PLACES:
                     setattr(self, name, None)
                 root = self.root  # None before the first layout
-                if root is not None and not self._asked and root.is_running and _seen(places) != _seen(self._on_screen):
-                    self._asked = True
-                    root.call_later(root.refresh, repaint=False, layout=True)
+                if root is not None and root.is_running and _seen(places) != _seen(self._on_screen):
+                    if not self._asked:
+                        self._asked = True
+                        root.call_later(root.refresh, repaint=False, layout=True)
+                    self._mixed = self._painting
             return places
 
         def render_update(self, *args: Any, **options: Any) -> Any:
             places = self._full_map if self._visible_map is None else self._visible_map
             if places is not self._on_screen:
                 self._mark(places, self.size)
-            return super().render_update(*args, **options)
+            self._painting, self._mixed = True, False
+            try:
+                return super().render_update(*args, **options)
+            finally:
+                self._painting = False
+                if self._mixed:
+                    self._on_screen = {}  # whatever it is
 
         def _mark(self, places: Any, size: Size) -> None:
             """Have painted again what has come, gone or moved."""

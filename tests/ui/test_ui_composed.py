@@ -95,6 +95,37 @@ async def test_what_was_painted_somewhere_else_meanwhile_is_painted_over() -> No
             assert not paper.missing(), f"{x}, {y}\n" + "\n".join(paper.screen.display)
 
 
+async def test_what_was_cut_by_an_arrangement_that_was_made_while_it_was_painted_is_painted_over() -> None:
+    """A monkey saw the border of a dialog a cell too far to the left: its rows were as long as another arrangement had
+    them, which was made while they were painted, and was none any more at the next layout."""
+    app = make_app(one_daemon())
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("f2")
+        await pilot.pause()
+        paper, screen = Paper(app), app.screen
+        app.action_redraw()
+        box, compositor = screen.query_one("#box"), screen._compositor
+        width = box.region.width
+        first = screen.query_one("#columns")
+        render_lines = first.render_lines
+
+        def asks(crop: Region) -> Any:
+            assert compositor.full_map
+            return render_lines(crop)
+
+        first.render_lines = asks
+        compositor.reflow_visible(screen, screen.size)
+        box.styles.max_width = width - 3
+        screen._clear_arrangement_cache()
+        app._display(screen, compositor.render_update(full=True, screen_stack=app._background_screens))
+        assert box.region.width == width - 3, "the other arrangement"
+        box.styles.max_width = width
+        await settled()
+        await pilot.pause()
+        assert box.region.width == width
+        assert not paper.missing(), "\n".join(paper.screen.display)
+
+
 @pytest.mark.slow
 async def test_what_has_gone_is_painted_over_also_while_its_layout_is_waited_for() -> None:
     """Over a dialog, the one below it has the same notification there, dimmed; the app asks for the layout once it has
