@@ -81,7 +81,7 @@ class Popen(subprocess.Popen[Any]):
         return self.returncode
 
 
-def run(*words: object, timeout: float = 120, **options: Any) -> subprocess.CompletedProcess[Any]:
+def run(*words: object, timeout: float = 600, **options: Any) -> subprocess.CompletedProcess[Any]:
     """``subprocess.run`` of it, with its output as text unless ``options`` say otherwise; nothing on standard input.
 
     Where Python is to start in another way, by its variables or those of the language, a process does start.

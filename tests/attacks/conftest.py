@@ -32,7 +32,7 @@ class Stranger:
         """Has the standard library; mpstui only where the suite's own interpreter is open to others."""
         self._started: list[subprocess.Popen[str]] = []
 
-    def run(self, *argv: str | Path, check: bool = True, timeout: float = 120, **more: Any) -> Any:
+    def run(self, *argv: str | Path, check: bool = True, timeout: float = 600, **more: Any) -> Any:
         """``subprocess.run`` of this command as this user, in his directory; its output is text."""
         more = {"stdin": subprocess.DEVNULL, **more} if "input" not in more else more
         done = subprocess.run(

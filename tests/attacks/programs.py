@@ -191,7 +191,7 @@ def alone(monkeypatch: pytest.MonkeyPatch, *whose: Stranger) -> None:
     monkeypatch.delenv("CUDA_MPS_PIPE_DIRECTORY", raising=False)
 
 
-def mpstui(*args: str | Path, timeout: float = 120, **env: str) -> subprocess.CompletedProcess[str]:
+def mpstui(*args: str | Path, timeout: float = 600, **env: str) -> subprocess.CompletedProcess[str]:
     """The program itself, as this user; the control binary speaks to simulated and lying daemons alike."""
     return warm.run(*args, cwd=ROOT, env={**os.environ, "MPSTUI_CONTROL_BINARY": str(BINARY), **env}, timeout=timeout)
 
