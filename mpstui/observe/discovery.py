@@ -818,11 +818,8 @@ class Place(NamedTuple):
     """The directory of the running daemon of protocol 3 that has this one for a server or a namespace of its."""
     real: Path | None = None
     """What the directory is called without links, where that is another name."""
-
-    @property
-    def silent(self) -> bool:
-        """Whether it is on a mount that does not answer: whoever looks there waits."""
-        return self.remedy == ANOTHER_MOUNT
+    silent: bool = False
+    """It is on a mount that does not answer: whoever looks there waits."""
 
     @property
     def pid(self) -> int | None:
@@ -892,8 +889,11 @@ def discover(
         log_dir = Path(os.path.abspath(env["CUDA_MPS_LOG_DIRECTORY"])) if env.get("CUDA_MPS_LOG_DIRECTORY") else None
     log_dirs = [Path(os.path.abspath(path)) for path in log_dirs]
     logs = [*log_dirs, *filter(None, (log_dir,))]
-    silent = {*asked, *logs} - answering((*asked, *logs))
-    found = asked or _discovered(daemons, well_known, silent)
+    own = [] if asked else [daemon.pipe_dir for daemon in daemons if daemon.pipe_dir is not None]
+    silent = {*asked, *logs, *own} - answering((*asked, *logs, *own))
+    found = asked or _discovered([daemon for daemon in daemons if daemon.pipe_dir not in silent], well_known)
+    if not asked:
+        found = list(dict.fromkeys((*found, *_late(daemons, silent))))
     places = []
     for index, pipe_dir in enumerate(found):
         if pipe_dir in silent:
@@ -924,7 +924,7 @@ def _silent(pipe_dir: Path, daemons: Sequence[DaemonProcess]) -> Place:
     one."""
     daemon = next((each for each in daemons if each.pipe_dir == pipe_dir), None)
     uid = None if daemon is None else daemon.uid
-    return Place(pipe_dir, "unusable", uid=uid, detail=silence(pipe_dir), remedy=ANOTHER_MOUNT)
+    return Place(pipe_dir, "unusable", uid=uid, detail=silence(pipe_dir), remedy=ANOTHER_MOUNT, silent=True)
 
 
 def silence(path: Path) -> str:
@@ -937,14 +937,15 @@ def _speaks(place: Place) -> int | None:
     return place.uid if place.usurped(os.geteuid()) else place.speaker.uid
 
 
-def _discovered(
-    daemons: Sequence[DaemonProcess], well_known: Iterable[str], silent: set[Path] | None = None
-) -> list[Path]:
-    """The directories of running daemons, then the well-known ones; each directory once, however it is called, and
-    none whose name cannot be printed.
+def _late(daemons: Sequence[DaemonProcess], silent: Collection[Path]) -> list[Path]:
+    """The directories of daemons of root's, or one's own, that do not answer; another user's are left out."""
+    mine = {each.pipe_dir for each in daemons if each.uid in _mine() and each.pipe_dir in silent}
+    return sorted((path for path in mine if path is not None and unprintable(path) is None), key=_natural)
 
-    Behind them those of root's, or one's own, that do not answer, which ``silent`` is given too; another user's are
-    left out.
+
+def _discovered(daemons: Sequence[DaemonProcess], well_known: Iterable[str]) -> list[Path]:
+    """The directories of running daemons, which answer, then the well-known ones; each directory once, however it is
+    called, and none whose name cannot be printed.
 
     Anybody gives a directory of root's a name, by a link or a process: it has the name that a daemon of root's or one's
     own gives it, else that of a well-known place, and one that leads by way of others only where it has no other.
@@ -955,9 +956,8 @@ def _discovered(
     rank: dict[Path, int] = dict.fromkeys(known, 1)
     through: list[Path] = []
     paths = listening_dirs() if any(daemon.pipe_dir is None for daemon in daemons) else []
-    there = answering(daemon.pipe_dir for daemon in daemons if daemon.pipe_dir is not None)
     for daemon in daemons:
-        if daemon.pipe_dir is None or daemon.pipe_dir not in there:
+        if daemon.pipe_dir is None:
             continue
         ours = daemon.uid in _mine()
         if daemon.pipe_id is not None and file_id(daemon.pipe_dir) != daemon.pipe_id:
@@ -988,11 +988,7 @@ def _discovered(
         sure = [path for path in unique if path in ran and not _is_others(path)][:_DAEMONS_LIMIT]
         rest = [path for path in unique if path not in sure]
         unique = [*sure, *sorted(rest, key=_is_others)[: 2 * _PLACES_LIMIT]]
-    mine = {each.pipe_dir for each in daemons if each.uid in _mine() and each.pipe_dir is not None}
-    late = [path for path in sorted(mine - there, key=_natural) if unprintable(path) is None]
-    if silent is not None:
-        silent.update(late)
-    return list(dict.fromkeys((*(_real_name(path) if led(path) else path for path in unique), *late)))
+    return [_real_name(path) if led(path) else path for path in unique]
 
 
 def _who_leads(path: Path) -> int:

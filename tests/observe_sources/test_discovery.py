@@ -647,12 +647,12 @@ def test_ones_own_daemons_that_run_are_listed_and_of_all_others_a_few(monkeypatc
     made += [Place(Path("/none"), "absent", uid=mine, speaker=Speaker(mine, ""))]
     of = {place.pipe_dir: place for place in made}
     monkeypatch.setattr(discovery, "running_daemons", list)
-    monkeypatch.setattr(discovery, "_discovered", lambda daemons, known, silent: list(of))
+    monkeypatch.setattr(discovery, "_discovered", lambda daemons, known: list(of))
     monkeypatch.setattr(discovery, "_place", lambda pipe_dir, *_: of[pipe_dir])
     shown = [path.parts[1] for path in (place.pipe_dir for place in discover(env={}))]
     assert (shown.count("mine"), shown.count("left"), shown.count("theirs"), shown.count("none")) == (256, 8, 0, 0)
     few = [place for place in made if place.pipe_dir.parts[1] != "mine"]
-    monkeypatch.setattr(discovery, "_discovered", lambda daemons, known, silent: [place.pipe_dir for place in few])
+    monkeypatch.setattr(discovery, "_discovered", lambda daemons, known: [place.pipe_dir for place in few])
     shown = [path.parts[1] for path in (place.pipe_dir for place in discover(env={}))]
     assert shown == ["left"] * 32, "one's own come first"
 
