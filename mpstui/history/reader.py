@@ -154,7 +154,8 @@ class LogHistory(Telling):
         believed = {0, os.geteuid()}
         cut = [name for name, file in self._files.items() if file.uid not in believed and file.keep_last(most)]
         where, size = self.log_dir, f"{most >> 20} MiB"
-        read = f"only the last {size} of {listed(cut, _NAMED)} are read, as another user has written it"
+        size, them = (f"{size} each", "them") if len(cut) > 1 else (size, "it")
+        read = f"only the last {size} of {listed(cut, _NAMED)} is read, as another user has written {them}"
         return [f"{path_text(where)}: {read}; all of it: mpstui events --log-dir {path_word(where)}"] if cut else []
 
     @cached_property

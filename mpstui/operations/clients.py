@@ -52,6 +52,8 @@ _LOOKS, _LOOK = 20, 0.05
 came in the same millisecond (fact 61), and the log may tell it a little later."""
 _MORE_LOOKS = 3
 """After the log has told that the client was terminated."""
+_HIT = 60
+"""Named of those whom a fault hit. A device takes no more contexts, and a log may name any number."""
 
 
 class TerminateClient(Operation):
@@ -232,7 +234,8 @@ class TerminateClient(Operation):
     async def run(self, work: Work) -> Result:
         """End every client of the request; stops at the first that could not be ended as planned."""
         work.told = True
-        ending, known = _Ending(work, kill=self.kill), {fault.key for fault in _faults(work)}
+        ending = _Ending(work, kill=self.kill)
+        known = {fault.key for fault in _faults(work.heard(), work.request.pipe_dir)}
         result = await self._end_each(work, ending)
         came = await _came_with(work, ending.sent, known) if ending.sent else []
         return _with_faults(result, came, work.daemon) if came else result
@@ -451,19 +454,19 @@ class _Ending:
         return trouble
 
 
-def _faults(work: Work) -> list[Event]:
-    """Those of the daemon that its logs have told of by now."""
-    heard, where = work.heard(), work.request.pipe_dir
+def _faults(heard: Snapshot | None, pipe_dir: Path) -> list[Event]:
+    """Those of the daemon that its logs have told of by then."""
     events = heard.events if heard is not None else ()
-    return [event for event in events if event.kind == "fatal_fault" and event.pipe_dir == where]
+    return [event for event in events if event.kind == "fatal_fault" and event.pipe_dir == pipe_dir]
 
 
 async def _came_with(work: Work, sent: Collection[ProcessKey], known: Collection[tuple[object, ...]]) -> list[Event]:
     """The faults that are new since the first of ``sent`` (fact 61). Not waited for where no log is read."""
     looks = _LOOKS
     while True:
-        came = [fault for fault in _faults(work) if fault.key not in known]
-        daemon = work.newest()
+        heard, where = work.heard(), work.request.pipe_dir
+        came = [fault for fault in _faults(heard, where) if fault.key not in known]
+        daemon = None if heard is None else heard.daemon(where)
         if came or daemon is None or daemon.watch == "polling" or not looks:
             return came
         there = map(daemon.find_client, sent)
@@ -475,10 +478,12 @@ async def _came_with(work: Work, sent: Collection[ProcessKey], known: Collection
 def _with_faults(result: Result, faults: Sequence[Event], daemon: Daemon) -> Result:
     """The result with what came besides, whom it hit, and what is to be done."""
     asked = {key.pid for key in result.request.clients}
-    pids = {int(word) for fault in faults for word in fault.values.get("clients", "").split()} - asked - {0}
+    pids = sorted({int(word) for fault in faults for word in fault.values.get("clients", "").split()} - asked - {0})
     lines = {client.pid: client_line(client) for client in daemon.clients()}
-    hit = tuple(f"hit by the fault: {lines.get(pid, f'client {pid}')}" for pid in sorted(pids))
-    others = f", which hit {plural(len(hit), 'other client')}" if hit else ""
+    hit = [f"hit by the fault: {lines.get(pid, f'client {pid}')}" for pid in pids[:_HIT]]
+    if len(pids) > _HIT:
+        hit.append(f"and {len(pids) - _HIT} more")
+    others = f", which hit {plural(len(pids), 'other client')}" if pids else ""
     servers = listed(dict.fromkeys(fault.server_pid for fault in faults if fault.server_pid is not None))
     text = f"server.log tells of a fatal fault of server {servers} that came with it{others}"
     message, remedy = f"{result.message}; but {text}", result.remedy or _NEEDS_ALL

@@ -10,6 +10,7 @@ import pytest
 from mpstui import api
 from mpstui.core.model import Snapshot
 from mpstui.history.files import LogFile
+from mpstui.history.reader import LogHistory
 from mpstui.observe import daemon
 from mpstui.observe.logs import CHUNK_BYTES, OTHERS_BYTES, LogTail, LogWatch
 from mpstui.system.trusted import owners_of
@@ -120,12 +121,22 @@ def test_of_a_huge_one_of_his_the_end_is_read(
     assert told["root's"] == 15_010
     (cut,) = [each for each in said["his"] if "only the last" in each]
     assert cut == (
-        f"{stranger.home}/logs: only the last 1 MiB of control.log are read, as another user has written it; "
+        f"{stranger.home}/logs: only the last 1 MiB of control.log is read, as another user has written it; "
         f"all of it: mpstui events --log-dir {stranger.home}/logs"
     )
     assert not [each for each in said["root's"] if "only the last" in each]
     with api.open(log_dirs=[stranger.home / "logs"]) as node:
         assert len([*node.events()]) == 15_010, "and all of it where somebody asks for that"
+
+
+def test_of_several_huge_ones_of_his_that_is_said_of_each(stranger: Stranger) -> None:
+    stranger.run("mkdir", logs := stranger.home / "logs")
+    for log in ("control.log", "server.log"):
+        stranger.run("touch", logs / log)
+        (logs / log).write_text(_lines(15_000))
+    (cut,) = LogHistory(logs, owners=owners_of(stranger.uid), most=1 << 20).trouble
+    said = "only the last 1 MiB each of control.log, server.log is read, as another user has written them; "
+    assert said in cut
 
 
 @pytest.mark.parametrize("most", [1, len(_LINE) - 1, len(_LINE), len(_LINE) + 1, 250, 10_000])

@@ -275,6 +275,18 @@ async def test_a_fault_that_comes_with_a_terminate_is_in_its_result(audit: Audit
 
 
 @as_root
+async def test_of_those_whom_a_fault_hit_no_more_are_named_than_a_device_takes(audit: AuditLog) -> None:
+    """Whoever writes the log names as many as he likes."""
+    there = node(HERE_CLIENT)
+    fake = Later(there, replace(there, events=(fault(HERE.pid, *range(10_000, 15_000)),)))
+    fake.control.listed = (HERE.pid,)
+    result = await OperationRunner(fake, audit).execute(Request("terminate_client", PIPE, clients=(HERE,)), there)
+    assert "which hit 5000 other clients" in result.message
+    assert result.details[-2:] == ("hit by the fault: client 10059", "and 4940 more")
+    assert len([line for line in result.details if line.startswith("hit by the fault: ")]) == 60
+
+
+@as_root
 @pytest.mark.parametrize("watch", ["logs", "polling"])
 async def test_a_fault_is_waited_for_where_logs_are_read(audit: AuditLog, watch: str) -> None:
     """Until the log has told that the client was ended, and a little longer; and not for ever."""
