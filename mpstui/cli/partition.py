@@ -14,7 +14,7 @@ from mpstui import api
 from mpstui.cli.output import complain, meant, no_answer, only_one, output, print_json
 from mpstui.cli.status import print_table
 from mpstui.core.model import Daemon, PartitionTable, SmPartition, Snapshot, Source
-from mpstui.core.text import UNKNOWN, path_text, path_word, plural
+from mpstui.core.text import UNKNOWN, are, path_text, path_word, plural
 from mpstui.fields import (
     CHUNKS,
     INTEGER,
@@ -160,8 +160,7 @@ def _divided(options: argparse.Namespace, found: PartitionTable, daemon: Daemon)
 
 def _print_static(made: StaticPlan, snapshot: Snapshot, view: View) -> None:
     simulated = "SIMULATED " if snapshot.source == "simulated" else ""
-    are = "is" if made.free == 1 else "are"
-    print(f"{simulated}{made.device}: {made.free} of {plural(made.total, 'chunk')} {are} free")
+    print(f"{simulated}{made.device}: {made.free} of {plural(made.total, 'chunk')} {are(made.free)} free")
     print_table(output(), table(STATIC_SHARE, made.shares, view))
     print(f"  left: {plural(made.left, 'chunk')}")
     if any(share.sms_about is None for share in made.shares):

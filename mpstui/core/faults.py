@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from mpstui.core.model import Client, Daemon, Event, ProcessKey, Server, ServerFault, Snapshot
-from mpstui.core.text import UNKNOWN, client_pids, format_age, owner, plural
+from mpstui.core.text import UNKNOWN, client_pids, format_age, have, owner, plural
 
 NO_PROOF: Final = "which is not proof: with busy neighbours it often names the wrong one"
 """With idle neighbours it named the right one each time, with busy ones the wrong one in 13 of 23 (fact 36)."""
@@ -70,8 +70,7 @@ def _report(server: Server, fault: ServerFault, daemon: Daemon, snapshot: Snapsh
     refused = f"; {fault.refused} refused so far" if fault.refused else ""
     since = "" if fault.since is None else f", {format_age(snapshot.time - fault.since)} ago"
     xids = xids_of(fault.since, fault.devices, snapshot.events)
-    have = "has" if len(affected) == 1 else "have"
-    ends = f"{plural(len(affected), 'client')} {have} to end before it takes new ones"
+    ends = f"{plural(len(affected), 'client')} {have(len(affected))} to end before it takes new ones"
     waits = ends if affected else "it is recovering"
     summary = f"server {server.pid} had a fatal fault{ago}: {waits}{refused}"
     brief = f"server {server.pid}{since}: {len(affected)} to end; {fault.refused} refused"

@@ -65,6 +65,16 @@ def nouns(number: int, noun: str) -> str:
     return noun if number == 1 else f"{noun}{'es' if noun.endswith(('s', 'ch')) else 's'}"
 
 
+def are(number: int) -> str:
+    """What goes with so many of something: ``is``, ``are``."""
+    return "is" if number == 1 else "are"
+
+
+def have(number: int) -> str:
+    """What goes with so many of something: ``has``, ``have``."""
+    return "has" if number == 1 else "have"
+
+
 def listed(things: Iterable[object], most: int | None = None) -> str:
     """``5, 6``; where at most ``most`` are named: ``5, 6 and 3 more``."""
     named = list(map(str, things))

@@ -11,7 +11,7 @@ from typing import Final
 from mpstui.core.gain import gain_of
 from mpstui.core.model import Daemon, Device
 from mpstui.core.suspects import rank
-from mpstui.core.text import client_pids, plural, printable
+from mpstui.core.text import client_pids, have, plural, printable
 from mpstui.doctor.types import Facts, Finding, Verdict
 
 _LEAST: Final = (3, 5)
@@ -113,8 +113,8 @@ def debuggers(facts: Facts) -> Iterator[Finding]:
             text = f"{by}, as a client of MPS: while it is stopped, its kernels stay on the GPU that it shares"
             yield Finding("debuggers", "warning", subject, text, "Debug on a GPU that nobody shares.")
         elif others:
-            have = "has" if len(others) == 1 else "have"
-            text = f"{by}: the program waits in cuInit until {client_pids(others)} {have} ended, then runs without MPS"
+            ended = f"{client_pids(others)} {have(len(others))} ended"
+            text = f"{by}: the program waits in cuInit until {ended}, then runs without MPS"
             remedy = "Wait for them, or debug on a GPU without a daemon. Core dumps and memcheck work under MPS."
             yield Finding("debuggers", "warning", subject, text, remedy)
         else:

@@ -15,7 +15,17 @@ from mpstui.control.mps import MpsControl
 from mpstui.core.cells import client_line
 from mpstui.core.late import dataclass
 from mpstui.core.model import EMPTY, EXCLUSIVE_PROCESS, Client, Daemon, ProcessKey, Snapshot
-from mpstui.core.text import PRIORITIES, UNKNOWN, by_device, format_percentage, format_size, owner, path_text, plural
+from mpstui.core.text import (
+    PRIORITIES,
+    UNKNOWN,
+    by_device,
+    format_percentage,
+    format_size,
+    have,
+    owner,
+    path_text,
+    plural,
+)
 from mpstui.core.trust import ANYBODY, is_anothers
 from mpstui.core.v3 import V3Node
 from mpstui.observe.discovery import held, not_its_daemon, not_usurped
@@ -695,4 +705,4 @@ async def _gone(key: ProcessKey | None) -> bool:
 
 
 def _clients(count: int) -> str:
-    return "1 client has" if count == 1 else f"{count} clients have"
+    return f"{plural(count, 'client')} {have(count)}"

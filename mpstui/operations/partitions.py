@@ -14,7 +14,7 @@ from mpstui.control.mps import MpsControl
 from mpstui.control.partitions import Created, whole_uuids
 from mpstui.core.cells import client_line
 from mpstui.core.model import Chunks, Daemon, PartitionTable, SmPartition, Snapshot
-from mpstui.core.text import UNKNOWN, device_keys, listed, path_word, plural, printable
+from mpstui.core.text import UNKNOWN, are, device_keys, listed, path_word, plural, printable
 from mpstui.observe.poll import Need
 from mpstui.operations.check import Refused, parse_size
 from mpstui.operations.operation import Operation, Work, refused_result
@@ -285,8 +285,7 @@ def _whole_chunks(sms: int, per: int) -> int:
     if sms % per:
         below, above = sms // per * per, (sms // per + 1) * per
         near = f"{below} or {above}" if below else str(above)
-        are = "is" if sms == 1 else "are"
-        no_whole = f"{plural(sms, 'SM')} {are} no whole number of chunks of {per} SMs"
+        no_whole = f"{plural(sms, 'SM')} {are(sms)} no whole number of chunks of {per} SMs"
         raise Refused(f"{no_whole}: {near} is possible", ExitStatus.USAGE)
     return sms // per
 
@@ -294,7 +293,7 @@ def _whole_chunks(sms: int, per: int) -> int:
 def _check_free(device: Chunks, chunks: int | None) -> None:
     wanted = 1 if chunks is None else chunks
     if wanted > device.free:
-        what = f"{plural(wanted, 'chunk')} {'is' if wanted == 1 else 'are'} more than the {device.free} that are free"
+        what = f"{plural(wanted, 'chunk')} {are(wanted)} more than the {device.free} that are free"
         raise Refused(f"{what}, of {device.total}", ExitStatus.REFUSED_BY_DAEMON)
 
 

@@ -12,7 +12,7 @@ from mpstui.control.holder import connections, sockets_of
 from mpstui.core.cells import client_line
 from mpstui.core.condition import on_terminal
 from mpstui.core.model import Client, Condition, Daemon, ProcessKey, Snapshot
-from mpstui.core.text import UNKNOWN, listed, owner, path_text, plural
+from mpstui.core.text import UNKNOWN, have, listed, owner, path_text, plural
 from mpstui.core.trust import why_not
 from mpstui.observe.discovery import DEFAULT_PIPE_DIR, file_id, seen_by
 from mpstui.observe.poll import Need
@@ -217,7 +217,7 @@ class EndLostClients(_Rescue):
         left = len(wanted) - len(chosen)
         then = "the server takes new clients again"
         if left:
-            then = f"{left} more {'have' if left > 1 else 'has'} to end before the server takes new clients"
+            then = f"{left} more {have(left)} to end before the server takes new clients"
         facts = (
             ("ends", f"{plural(len(chosen), 'process')} whose CUDA contexts are lost already"),
             ("then", then),

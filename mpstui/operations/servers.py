@@ -12,7 +12,7 @@ from mpstui.control.answer import Outcome
 from mpstui.control.commandline import patience
 from mpstui.core.cells import client_line, clients_of, told_to_end
 from mpstui.core.model import Client, Daemon, ProcessKey, Server, Snapshot
-from mpstui.core.text import owner, plural
+from mpstui.core.text import have, owner, plural
 from mpstui.core.trust import is_lying
 from mpstui.observe.poll import Need
 from mpstui.operations.check import Refused, find_server, parse_uid
@@ -139,7 +139,7 @@ class ShutdownServer(Operation):
             facts.append(("ends", f"at once, and with it the GPU work of {clients}"))
             warnings = ("their processes live on, and each CUDA call of theirs gives an error",)
         else:
-            facts.append(("ends", f"when {clients} {'has' if number == 1 else 'have'} ended; none is touched"))
+            facts.append(("ends", f"when {clients} {have(number)} ended; none is touched"))
             warnings = ("it still takes new clients meanwhile, and waits for them too",)
         facts.append(("then", _afterwards(daemon, server)))
         lines = [client_line(client) for client in server.clients]

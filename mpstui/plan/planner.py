@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Literal
 
 from mpstui.core.partition import smallest_percentage, sms_of
-from mpstui.core.text import format_size, plural
+from mpstui.core.text import are, format_size, plural
 from mpstui.plan.amounts import PlanError, given_for, spread, times_given, whole_mebibytes
 from mpstui.plan.types import RESERVED, Plan, PlanTarget, Rest, Share, Strategy
 
@@ -35,8 +35,8 @@ def make_plan(
     number = _number(strategy, clients, weights, sm_counts)
     if number * contexts > target.context_limit:
         each = f" with {contexts} contexts each" if contexts > 1 else ""
-        are = f"{each} {'is' if number == 1 else 'are'} more than the {target.context_limit} contexts of a device"
-        raise PlanError(f"{plural(number, 'client')}{are}")
+        limit = f"the {target.context_limit} contexts of a device"
+        raise PlanError(f"{plural(number, 'client')}{each} {are(number)} more than {limit}")
     parts = [_by_count(target, count) for count in sm_counts] if strategy == "exact" else []
     fractions = _fractions(strategy, number, weights)
     parts = parts or [_by_fraction(target, fraction) for fraction in fractions]
@@ -99,9 +99,7 @@ def _by_count(target: PlanTarget, count: int) -> Share:
     comes_to = sms_of(percentage, target.sm_count, target.rounding)
     warnings: tuple[str, ...] = ()
     if comes_to != count:
-        warnings = (
-            f"{plural(count, 'SM')} {'is' if count == 1 else 'are'} not possible: {_steps(target)}; it gets {comes_to}",
-        )
+        warnings = (f"{plural(count, 'SM')} {are(count)} not possible: {_steps(target)}; it gets {comes_to}",)
     affinity = max(target.rounding.floor, math.ceil(count / target.rounding.step) * target.rounding.step)
     return Share("", percentage, comes_to, float(count), affinity_sms=min(target.sm_count, affinity), warnings=warnings)
 

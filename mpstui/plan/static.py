@@ -12,7 +12,7 @@ from fractions import Fraction
 
 from mpstui.core.late import dataclass
 from mpstui.core.model import PartitionTable
-from mpstui.core.text import plural
+from mpstui.core.text import are, plural
 from mpstui.plan.amounts import PlanError
 
 ABOUT = (
@@ -68,7 +68,7 @@ def divide(
         if per is None:
             raise PlanError(f"{ABOUT}; give --clients or --weights")
         if wrong := next((count for count in sm_counts if count % per), None):
-            raise PlanError(f"{plural(wrong, 'SM')} {'is' if wrong == 1 else 'are'} no whole chunks of {per} SMs")
+            raise PlanError(f"{plural(wrong, 'SM')} {are(wrong)} no whole chunks of {per} SMs")
         chunks = [count // per for count in sm_counts]
     else:
         parts = list(weights) or [Fraction(1)] * (clients or 0)
@@ -76,9 +76,8 @@ def divide(
     if min(chunks) < 1:
         raise PlanError(f"too few chunks are free, {found.free}: each client needs one at least")
     if sum(chunks) > found.free:
-        are = "is" if sum(chunks) == 1 else "are"
         free = f"the {found.free} that are free, of {found.total}"
-        raise PlanError(f"{plural(sum(chunks), 'chunk')} {are} more than {free}")
+        raise PlanError(f"{plural(sum(chunks), 'chunk')} {are(sum(chunks))} more than {free}")
     labels = tuple(names) or tuple(f"client{number}" for number in range(1, len(chunks) + 1))
     if len(labels) != len(chunks) or len(set(labels)) < len(labels):
         need = "1 client needs one name"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from mpstui.core.model import Daemon, ProcessKey
+from mpstui.core.text import are, have
 
 HOLD: Final = 1.5
 """Seconds in which a key was most likely pressed for the client that was under the cursor before."""
@@ -46,9 +47,7 @@ class StaleTarget:
         """Why an action on clients is not begun now; None where it may be. ``others``: whether there is another row."""
         if not self._meant or self.clock() - self._at > HOLD:
             return None
-        who, one = ", ".join(map(str, self._meant)), len(self._meant) == 1
-        if self._ended:
-            what = "has ended" if one else "have ended"
-        else:
-            what = f"{'is' if one else 'are'} no longer in that row"
+        who = ", ".join(map(str, self._meant))
+        many = len(self._meant)
+        what = f"{have(many)} ended" if self._ended else f"{are(many)} no longer in that row"
         return f"{who} {what}; nothing was done{'. The cursor is on another one' if others else ''}"

@@ -22,7 +22,7 @@ from mpstui.commands import (
 )
 from mpstui.config import CommandSpec
 from mpstui.core.model import Snapshot
-from mpstui.core.text import plural
+from mpstui.core.text import are, plural
 from mpstui.ui.dialogs.progress import DialogOutcome, ProgressDialog
 from mpstui.ui.dialogs.widgets import DetailRow, Lines, Push, Sheet
 
@@ -156,9 +156,7 @@ class OwnCommandDialog(ProgressDialog):
             after = conclude(self._spec, filled, ended)
         trouble = tuple(dict.fromkeys(each for each in (unwritten, after) if each and each != why))
         dropped = (
-            (f"{plural(self._dropped, 'line')} before these {'is' if self._dropped == 1 else 'are'} not kept",)
-            if self._dropped
-            else ()
+            (f"{plural(self._dropped, 'line')} before these {are(self._dropped)} not kept",) if self._dropped else ()
         )
         return DialogOutcome(ended.good, f"{self._spec.name}: {ended.words}", (*dropped, *trouble))
 

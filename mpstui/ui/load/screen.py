@@ -12,7 +12,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container
 
 from mpstui.core.model import Client, Device, ProcessKey, Server, Snapshot
-from mpstui.core.text import owner, plural
+from mpstui.core.text import are, owner, plural
 from mpstui.load.footprint import Takes, others, whose
 from mpstui.load.types import WorkerReport
 from mpstui.operations.registry import operation
@@ -236,7 +236,7 @@ class LoadScreen(SideScreen):
         if held is not None:
             return "▲", held, "warn"
         if beside := self._beside():
-            return "▲", f"Enter asks first: {whose(beside)} {'is' if len(beside) == 1 else 'are'} here.", "warn"
+            return "▲", f"Enter asks first: {whose(beside)} {are(len(beside))} here.", "warn"
         more = "adds" if self.session.live else "starts"
         return "⏎", f"Enter {more} {plural(setup.clients, 'client')}", "good"
 

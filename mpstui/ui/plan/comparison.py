@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import ClassVar, Final
 
 from mpstui.core.late import dataclass
-from mpstui.core.text import UNKNOWN, format_size, plural, printable
+from mpstui.core.text import UNKNOWN, are, format_size, plural, printable
 from mpstui.operations.apply import ApplyStep
 from mpstui.ui.box import Box, parts
 from mpstui.ui.lines import Line, fit, justify
@@ -180,9 +180,9 @@ class DeviceBar(Box):
                 ),
             ]
         free = now.shown.contexts_free
-        contexts = f" {free} of {target.context_limit} contexts {'is' if free == 1 else 'are'} free now"
-        if free is None:
-            contexts = " several daemons have contexts: how many are free is not known"
+        contexts = " several daemons have contexts: how many are free is not known"
+        if free is not None:
+            contexts = f" {free} of {target.context_limit} contexts {are(free)} free now"
         plan = f"the plan itself takes {target.context_limit - left.contexts} "
         return [*lines, justify(((contexts, "dim"),), ((plan, "dim"),) if wide else (), width)][:height]
 

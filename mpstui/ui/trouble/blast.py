@@ -13,7 +13,7 @@ from mpstui.core.blast import blast_of, blast_radius, bridges, groups, over, ser
 from mpstui.core.cells import client_line, gpu_in_text, gpu_label, not_told
 from mpstui.core.late import dataclass
 from mpstui.core.model import Client, Daemon, ProcessKey, Server, Snapshot
-from mpstui.core.text import UNKNOWN, listed, owner, plural
+from mpstui.core.text import UNKNOWN, have, listed, owner, plural
 from mpstui.operations.registry import operation
 from mpstui.ui.bars import KeyHint, unless
 from mpstui.ui.box import Para
@@ -256,8 +256,7 @@ class BlastScreen(ListScreen):
                 )
             ]
         if radius.over:
-            have = "have" if len(radius.over) > 1 else "has"
-            out.append(Para(f"{_names(radius.over)} {have} no GPU work left to lose.", "dim", "·"))
+            out.append(Para(f"{_names(radius.over)} {have(len(radius.over))} no GPU work left to lose.", "dim", "·"))
         where = f"server {server.pid}" if server else "the server"
         out.append(Para())
         out.append(
