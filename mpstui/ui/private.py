@@ -138,10 +138,7 @@ if _CompositorUpdate is not None:
 
 
 _Compositor: Any = _of("textual._compositor", "Compositor")
-_PLACES = (
-    "_full_map", "_full_map_invalidated", "_visible_map", "_dirty_regions", "reflow", "reflow_visible", "render_update",
-    "clear",
-)  # fmt: skip
+_PLACES = ("_full_map", "_visible_map", "_dirty_regions", "reflow", "reflow_visible", "render_update", "clear")
 """Of the compositor: where the widgets are, and what of them is to be painted."""
 _MADE_OF_PLACES = ("_cuts", "_layers", "_layers_visible")
 """What it keeps of that."""
@@ -183,8 +180,6 @@ if _Compositor is not None:
         def reflow(self, parent: Any, size: Size) -> Any:
             self._full_map, self._asked = self._laid_out, False
             result = super().reflow(parent, size)
-            # Textual leaves it as a scroll has set it, and makes the arrangement again at the next question.
-            self._full_map_invalidated = False
             self._laid_out = self._full_map
             self._mark(self._full_map, size)
             return result

@@ -126,23 +126,6 @@ async def test_what_was_cut_by_an_arrangement_that_was_made_while_it_was_painted
         assert not paper.missing(), "\n".join(paper.screen.display)
 
 
-async def test_what_a_layout_has_arranged_is_not_arranged_again_for_a_question() -> None:
-    """A scroll before it had said that the arrangement is to be made anew: the next question made it, at any time, and
-    while something was painted the rows of a dialog were cut by it."""
-    app = make_app(one_daemon())
-    async with app.run_test(size=SIZE) as pilot:
-        await pilot.press("f2")
-        await pilot.pause()
-        screen = app.screen
-        compositor = screen._compositor
-        compositor.reflow_visible(screen, screen.size)
-        compositor.reflow(screen, screen.size)
-        laid_out = compositor._full_map
-        assert compositor.full_map is laid_out
-        compositor.reflow_visible(screen, screen.size)
-        assert compositor.full_map is not laid_out, "of what cannot be seen nothing is known after a scroll"
-
-
 @pytest.mark.slow
 async def test_what_has_gone_is_painted_over_also_while_its_layout_is_waited_for() -> None:
     """Over a dialog, the one below it has the same notification there, dimmed; the app asks for the layout once it has
