@@ -259,14 +259,15 @@ class LineWidget(Widget):
 
     def _strip(self, y: int, width: int, filters: Sequence[LineFilter]) -> Strip:
         """A line as it is written. Filters alter styles, whatever the text: each style is filtered once."""
-        segments = []
-        for text, name in self._lines[y] if y < len(self._lines) else ((" " * width, "text"),):
+        segments, line = [], self._lines[y] if y < len(self._lines) else ((" " * width, "text"),)
+        for text, name in line:
             if text:
                 if name not in self._written:
                     self._written[name] = self._style_written(name, filters)
                 parts = (text,) if text.isascii() else _apart(text)
                 segments += [Segment(part, self._written[name]) for part in parts]
-        return Strip(segments, width)
+        # Before the widget has heard of its size the lines have the width of before: what is beside it would move.
+        return Strip(segments, width_of(line)).adjust_cell_length(width)
 
     def _style_written(self, name: str, filters: Sequence[LineFilter]) -> Style | None:
         segments, background = [Segment(" ", self._style(name))], self.background_colors[1]

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyte
 import pytest
+from rich.cells import cell_len
 from settled import settled
 from textual import _time
 from textual.geometry import Region
@@ -17,6 +18,7 @@ from mpstui.core.model import Problem
 from mpstui.operations.registry import OPERATIONS
 from mpstui.ui.dialogs import HelpScreen
 from mpstui.ui.diff import ScreenDiff
+from mpstui.ui.lines import LineWidget
 from mpstui.ui.private import update_of
 
 from .screen import make_app, text_of, until
@@ -124,6 +126,25 @@ async def test_what_was_cut_by_an_arrangement_that_was_made_while_it_was_painted
         await pilot.pause()
         assert box.region.width == width
         assert not paper.missing(), "\n".join(paper.screen.display)
+
+
+@pytest.mark.parametrize("wide", [132, 60])
+async def test_what_is_painted_before_its_lines_fit_again_moves_nothing_beside_it(
+    monkeypatch: pytest.MonkeyPatch, wide: int
+) -> None:
+    """A monkey saw all that stood right of a list a cell too far to the left: its lines had the width of before, and
+    said that they had the new one."""
+    app = make_app(one_daemon())
+    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("f2")
+        await pilot.pause()
+        monkeypatch.setattr(LineWidget, "on_resize", lambda _: None)  # it has not come yet
+        await pilot.resize_terminal(wide, 40)
+        await pilot.pause()
+        whole = app.whole(app.screen)
+        assert whole is not None
+        widths = [sum(cell_len(strip.text) for strip in strips) for _, _, strips in whole.spans]
+        assert widths == [wide] * 40
 
 
 @pytest.mark.slow
